@@ -1,0 +1,13 @@
+//! Values and pure decisions: no I/O, no clock, no process. Every other module may import this one.
+
+pub mod digest;
+pub mod ids;
+pub mod job;
+pub mod manifest;
+pub mod outcome;
+pub mod profile;
+pub mod record;
+pub mod refusal;
+pub mod relpath;
+pub mod run;
+pub mod session;

@@ -1,0 +1,3 @@
+//! The `sal` executable: dispatches before any thread or runtime exists.
+
+fn main() {}
