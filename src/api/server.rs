@@ -25,7 +25,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
@@ -49,15 +49,15 @@ const MAX_HEADER_BYTES: usize = 64 * 1024;
 pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
     let listener = UnixListener::from_std(bound.listener()?)?;
     let own = nix::unistd::geteuid().as_raw();
-    let mut stop = api.stopping();
-    let app = router(api);
+    let mut stop = std::pin::pin!(api.stopped());
+    let app = router(api.clone());
     let (places, refusals) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), Semaphore::new(MAX_REFUSALS));
     let refusals = Arc::new(refusals);
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
             biased;
-            _ = stop.wait_for(|stopping| *stopping) => break,
+            () = stop.as_mut() => break,
             Some(_) = connections.join_next() => continue,
             accepted = listener.accept() => match accepted {
                 Ok((stream, _)) => stream,
@@ -78,7 +78,7 @@ pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
         } else {
             continue;
         };
-        let stop = stop.clone();
+        let stop = api.stopped();
         connections.spawn(async move {
             serve_one(stream, app, stop).await;
             drop(permit);
@@ -86,7 +86,8 @@ pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
     }
     drop(listener);
     bound.remove();
-    let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+    let drained =
+        tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
     if drained.is_err() {
         tracing::warn!(left = connections.len(), "connections were cut at the end");
     }
@@ -108,7 +109,7 @@ fn is_own(stream: &UnixStream, own: u32) -> bool {
     }
 }
 
-async fn serve_one(stream: UnixStream, app: Router, mut stop: watch::Receiver<bool>) {
+async fn serve_one(stream: UnixStream, app: Router, stop: impl Future<Output = ()>) {
     let service = service_fn(move |request: hyper::Request<Incoming>| {
         let app = app.clone();
         async move { Ok::<Response, Infallible>(answer(app, request.map(Body::new)).await) }
@@ -121,7 +122,7 @@ async fn serve_one(stream: UnixStream, app: Router, mut stop: watch::Receiver<bo
     let mut connection = std::pin::pin!(connection);
     let result = tokio::select! {
         result = connection.as_mut() => result,
-        _ = stop.wait_for(|stopping| *stopping) => {
+        () = stop => {
             connection.as_mut().graceful_shutdown();
             connection.await
         }

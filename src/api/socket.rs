@@ -71,9 +71,8 @@ pub fn bind(state: &Path) -> Result<Bound, Refusal> {
     }
     let dir = open_dir(state).map_err(|e| failed("open", state, &e))?;
     let address = so::UnixAddr::new(&address(&dir, &path)?).map_err(|e| failed("name", &path, &e.into()))?;
-    let socket =
-        so::socket(so::AddressFamily::Unix, so::SockType::Stream, so::SockFlag::SOCK_CLOEXEC, None)
-            .map_err(|e| failed("make", &path, &e.into()))?;
+    let socket = so::socket(so::AddressFamily::Unix, so::SockType::Stream, so::SockFlag::SOCK_CLOEXEC, None)
+        .map_err(|e| failed("make", &path, &e.into()))?;
     so::bind(socket.as_raw_fd(), &address).map_err(|e| failed("bind", &path, &e.into()))?;
     // Nobody can connect before listen(2), so the mode holds from the first connection on.
     let mode = Mode::S_IRUSR | Mode::S_IWUSR;

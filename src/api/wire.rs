@@ -165,9 +165,20 @@ pub struct Run {
 }
 
 impl Run {
-    /// True when nothing about the run can change any more.
-    pub fn is_terminal(&self) -> bool {
-        self.state.is_terminal()
+    /// True when waiting longer is in vain: the run is at its end, or only `reconcile` can move it.
+    pub fn is_settled(&self) -> bool {
+        self.state.is_terminal() || self.cleanup == Cleanup::Uncertain
+    }
+
+    /// The exit code of a caller who waited: the command's own, 137 for deadline, cancelled and oom,
+    /// 125 when the run or its cleanup is uncertain.
+    pub fn process_exit_code(&self) -> u8 {
+        match &self.outcome {
+            Some(outcome) if self.cleanup != Cleanup::Uncertain => {
+                crate::domain::outcome::Outcome::from(outcome.clone()).process_exit_code()
+            }
+            _ => 125,
+        }
     }
 }
 
@@ -249,27 +260,16 @@ pub struct Status {
     pub executor: String,
     /// Digest of the startup proof.
     pub proof_digest: Option<String>,
-    /// Runs that are not at their end.
-    pub runs: Vec<ActiveRun>,
+    /// Number of live runs.
+    pub runs: u32,
     /// Process id of the service, as it sees itself.
     pub pid: u32,
     /// Version of the service.
     pub version: String,
     /// The pinned image, such as `docker.io/library/node@sha256:…`.
     pub image: Option<String>,
-}
-
-/// A run that is not at its end.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ActiveRun {
-    /// Its id.
-    pub run_id: String,
-    /// Its session.
-    pub session_id: String,
-    /// Where it is.
-    pub state: RunState,
-    /// The recovery phase it waits in, if any.
-    pub recovery_phase: Option<String>,
+    /// Wall-clock time of its start, RFC 3339, for display only.
+    pub started: String,
 }
 
 /// Asks the service to stop.
