@@ -45,7 +45,10 @@ fn unparsed(error: &clap::Error) -> ExitCode {
         let message = first.strip_prefix("error: ").unwrap_or(first);
         out.refusal(&Refusal::new(Code::Invalid, message, "see --help"));
     } else {
-        out.note(text.strip_prefix("error: ").unwrap_or(&text).trim_end());
+        match text.strip_prefix("error: ") {
+            Some(said) => out.note(said.trim_end()),
+            None => out.note(&format!("a verb is missing\n\n{}", text.trim_end())),
+        }
     }
     ExitCode::from(USAGE)
 }

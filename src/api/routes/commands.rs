@@ -24,13 +24,13 @@ pub(crate) struct Wait {
 /// Starts a command, or answers the original run of its step key
 ///
 /// Answers once the intent is committed; with `wait=true`, once the run is at its end or uncertain.
-#[utoipa::path(post, path = "/v1/sessions/{session}/commands", tag = "commands",
+#[utoipa::path(post, operation_id = "startCommand", path = "/v1/sessions/{session}/commands", tag = "commands",
     request_body = wire::StartCommand,
     params(
         ("session" = String, Path, description = "Session id"),
         ("wait" = Option<bool>, Query, description = "Answer when the run is settled"),
     ), responses(
-    (status = 200, body = wire::Run),
+    (status = 200, description = "The run", body = wire::Run),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn start(
@@ -46,9 +46,9 @@ pub(crate) async fn start(
 }
 
 /// Lists the runs of a session
-#[utoipa::path(get, path = "/v1/sessions/{session}/commands", tag = "commands",
+#[utoipa::path(get, operation_id = "listCommands", path = "/v1/sessions/{session}/commands", tag = "commands",
     params(("session" = String, Path, description = "Session id")), responses(
-    (status = 200, body = wire::RunList),
+    (status = 200, description = "The list", body = wire::RunList),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn list(
@@ -59,13 +59,13 @@ pub(crate) async fn list(
 }
 
 /// One run; with `wait=true`, once it is at its end or uncertain
-#[utoipa::path(get, path = "/v1/sessions/{session}/commands/{run}", tag = "commands",
+#[utoipa::path(get, operation_id = "inspectCommand", path = "/v1/sessions/{session}/commands/{run}", tag = "commands",
     params(
         ("session" = String, Path, description = "Session id"),
         ("run" = String, Path, description = "Run id"),
         ("wait" = Option<bool>, Query, description = "Answer when the run is settled"),
     ), responses(
-    (status = 200, body = wire::Run),
+    (status = 200, description = "The run", body = wire::Run),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn inspect(
@@ -79,12 +79,12 @@ pub(crate) async fn inspect(
 }
 
 /// Cancels a run; answers once it is settled
-#[utoipa::path(post, path = "/v1/sessions/{session}/commands/{run}/cancel", tag = "commands",
+#[utoipa::path(post, operation_id = "cancelCommand", path = "/v1/sessions/{session}/commands/{run}/cancel", tag = "commands",
     params(
         ("session" = String, Path, description = "Session id"),
         ("run" = String, Path, description = "Run id"),
     ), responses(
-    (status = 200, body = wire::Cancelled),
+    (status = 200, description = "The run after the cancel", body = wire::Cancelled),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn cancel(
@@ -95,12 +95,12 @@ pub(crate) async fn cancel(
 }
 
 /// Settles a run whose backend or cleanup is uncertain, from evidence only
-#[utoipa::path(post, path = "/v1/sessions/{session}/commands/{run}/reconcile", tag = "commands",
+#[utoipa::path(post, operation_id = "reconcileCommand", path = "/v1/sessions/{session}/commands/{run}/reconcile", tag = "commands",
     params(
         ("session" = String, Path, description = "Session id"),
         ("run" = String, Path, description = "Run id"),
     ), responses(
-    (status = 200, body = wire::Run),
+    (status = 200, description = "The settled run", body = wire::Run),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn reconcile(

@@ -45,7 +45,7 @@ pub(crate) struct Part {
 ///
 /// The headers `salaam-output-stored`, `-total`, `-truncated` and `-ended` tell how it stood when the
 /// answer began. With `follow=true` the answer lasts until no more output can come.
-#[utoipa::path(get, path = "/v1/sessions/{session}/commands/{run}/logs", tag = "commands",
+#[utoipa::path(get, operation_id = "commandLogs", path = "/v1/sessions/{session}/commands/{run}/logs", tag = "commands",
     params(
         ("session" = String, Path, description = "Session id"),
         ("run" = String, Path, description = "Run id"),

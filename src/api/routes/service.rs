@@ -15,8 +15,8 @@ use tokio::io::AsyncReadExt as _;
 const MAX_PROOF: u64 = 4 * 1024 * 1024;
 
 /// What the service says about itself
-#[utoipa::path(get, path = "/v1/status", tag = "service", responses(
-    (status = 200, body = wire::Status),
+#[utoipa::path(get, operation_id = "status", path = "/v1/status", tag = "service", responses(
+    (status = 200, description = "The state", body = wire::Status),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn status(State(api): State<Api>) -> Json<wire::Status> {
@@ -26,8 +26,8 @@ pub(crate) async fn status(State(api): State<Api>) -> Json<wire::Status> {
 /// Stops the service
 ///
 /// Running commands go on under their supervisors, unless `cancel` is set.
-#[utoipa::path(post, path = "/v1/shutdown", tag = "service", request_body = wire::Shutdown, responses(
-    (status = 200, body = wire::Stopping),
+#[utoipa::path(post, operation_id = "shutdown", path = "/v1/shutdown", tag = "service", request_body = wire::Shutdown, responses(
+    (status = 200, description = "It stops", body = wire::Stopping),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn shutdown(
@@ -42,7 +42,7 @@ pub(crate) async fn shutdown(
 }
 
 /// The startup proof, `executor-proof.json`
-#[utoipa::path(get, path = "/v1/proof", tag = "service", responses(
+#[utoipa::path(get, operation_id = "proof", path = "/v1/proof", tag = "service", responses(
     (status = 200, description = "The report as it was written", body = Object),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
@@ -62,7 +62,7 @@ pub(crate) async fn proof(State(api): State<Api>) -> Result<Response, Failure> {
 }
 
 /// This description
-#[utoipa::path(get, path = "/v1/openapi.json", tag = "service", responses(
+#[utoipa::path(get, operation_id = "openapi", path = "/v1/openapi.json", tag = "service", responses(
     (status = 200, description = "An OpenAPI document", body = Object),
 ))]
 pub(crate) async fn openapi() -> Response {

@@ -11,8 +11,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 /// Makes a session; a coding session imports its project first
-#[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = wire::CreateSession, responses(
-    (status = 201, body = wire::Session),
+#[utoipa::path(post, operation_id = "createSession", path = "/v1/sessions", tag = "sessions", request_body = wire::CreateSession, responses(
+    (status = 201, description = "The session", body = wire::Session),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn create(
@@ -24,8 +24,8 @@ pub(crate) async fn create(
 }
 
 /// Lists all sessions
-#[utoipa::path(get, path = "/v1/sessions", tag = "sessions", responses(
-    (status = 200, body = wire::SessionList),
+#[utoipa::path(get, operation_id = "listSessions", path = "/v1/sessions", tag = "sessions", responses(
+    (status = 200, description = "The list", body = wire::SessionList),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn list(State(api): State<Api>) -> Result<Json<wire::SessionList>, Failure> {
@@ -33,9 +33,9 @@ pub(crate) async fn list(State(api): State<Api>) -> Result<Json<wire::SessionLis
 }
 
 /// One session
-#[utoipa::path(get, path = "/v1/sessions/{session}", tag = "sessions",
+#[utoipa::path(get, operation_id = "inspectSession", path = "/v1/sessions/{session}", tag = "sessions",
     params(("session" = String, Path, description = "Session id")), responses(
-    (status = 200, body = wire::Session),
+    (status = 200, description = "The session", body = wire::Session),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn inspect(
@@ -46,9 +46,9 @@ pub(crate) async fn inspect(
 }
 
 /// Ends a session; its workspace is kept
-#[utoipa::path(post, path = "/v1/sessions/{session}/end", tag = "sessions",
+#[utoipa::path(post, operation_id = "endSession", path = "/v1/sessions/{session}/end", tag = "sessions",
     params(("session" = String, Path, description = "Session id")), responses(
-    (status = 200, body = wire::Session),
+    (status = 200, description = "The ended session", body = wire::Session),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn end(
@@ -60,9 +60,9 @@ pub(crate) async fn end(
 }
 
 /// Deletes a session, its workspace and its runs
-#[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
+#[utoipa::path(delete, operation_id = "removeSession", path = "/v1/sessions/{session}", tag = "sessions",
     params(("session" = String, Path, description = "Session id")), responses(
-    (status = 200, body = wire::Removed),
+    (status = 200, description = "What was removed", body = wire::Removed),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn remove(
@@ -74,9 +74,9 @@ pub(crate) async fn remove(
 }
 
 /// The workspace, and how its directory differs from its revision
-#[utoipa::path(get, path = "/v1/sessions/{session}/workspace", tag = "sessions",
+#[utoipa::path(get, operation_id = "inspectWorkspace", path = "/v1/sessions/{session}/workspace", tag = "sessions",
     params(("session" = String, Path, description = "Session id")), responses(
-    (status = 200, body = wire::WorkspaceView),
+    (status = 200, description = "The workspace", body = wire::WorkspaceView),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn workspace(
