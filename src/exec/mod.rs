@@ -1,5 +1,8 @@
 //! Executors: one trait, several backends, one conformance suite (design rule 4).
 
+pub mod oci;
+pub mod seccomp;
+
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
 use crate::domain::record::Record;
