@@ -1,25 +1,15 @@
 //! Renders a job into the OCI runtime spec: pure, one place (design rule 5).
 //!
 //! What libcontainer would do too late, too early or not at all is left out here on purpose and done
-//! by the supervisor: resource limits (its own cgroups), rlimits (they would break the copy into
-//! `/work`), seccomp (silently ignored without libseccomp), supplementary groups, `lo`.
+//! by the supervisor: resource limits and the view of them (its own cgroups), rlimits (they would break
+//! the copy into `/work`), seccomp (silently ignored without libseccomp), supplementary groups, `lo`.
 
+use crate::domain::job::Entry;
 use crate::domain::job::Job;
 use crate::domain::profile::{PROBE, Profile, SCRATCH, SOURCE, Tmpfs, WORK};
-use crate::domain::job::Entry;
 use oci_spec::runtime::Spec;
 use serde_json::{Value, json};
-use std::path::{Path, PathBuf};
-
-/// Where the container's own cgroup can be read by the command, so that Node sizes its heap to the
-/// limit: on cgroup v2 one directory, on v1 one for each named controller.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CgroupView {
-    /// A v2 directory, seen at `/sys/fs/cgroup`.
-    V2(PathBuf),
-    /// v1 directories with their controller's name, seen below `/sys/fs/cgroup`.
-    V1(Vec<(String, PathBuf)>),
-}
+use std::path::Path;
 
 /// Kernel paths hidden from the command; moby's list, with the thermal and interrupt ones of its
 /// newest version.
@@ -59,7 +49,7 @@ pub fn argv(entry: &Entry) -> Vec<String> {
 ///
 /// # Errors
 /// When the JSON form does not fit the `oci-spec` types: a defect of this function.
-pub fn spec(job: &Job, cgroup: &CgroupView) -> Result<Spec, serde_json::Error> {
+pub fn spec(job: &Job) -> Result<Spec, serde_json::Error> {
     let p = &job.profile;
     let mut linux = json!({
         "namespaces": namespaces(p),
@@ -89,7 +79,7 @@ pub fn spec(job: &Job, cgroup: &CgroupView) -> Result<Spec, serde_json::Error> {
             },
         },
         "root": { "path": job.bundle.rootfs, "readonly": p.readonly_image },
-        "mounts": mounts(job, cgroup),
+        "mounts": mounts(job),
         "linux": linux,
     });
     // Without no_new_privs libcontainer takes any value, even false, for "set it".
@@ -111,17 +101,22 @@ fn namespaces(p: &Profile) -> Value {
     Value::Array(list)
 }
 
-fn mounts(job: &Job, cgroup: &CgroupView) -> Vec<Value> {
+fn mounts(job: &Job) -> Vec<Value> {
     let p = &job.profile;
     let nodev = if p.deny_devices { "nodev" } else { "dev" };
     let mut out = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
         mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
+        // The supervisor attaches the container's own cgroup below it, so that Node sees its limits.
+        mount("/sys/fs/cgroup", "tmpfs", "tmpfs", &["nosuid", "nodev", "noexec", "mode=755", "size=4k"]),
     ];
-    out.extend(cgroup_mounts(cgroup));
     for name in ["passwd", "group", "hosts", "hostname", "resolv.conf"] {
-        out.push(bind(&job.bundle.etc.join(name), &format!("/etc/{name}"), &["ro", "nosuid", "nodev", "noexec"]));
+        out.push(bind(
+            &job.bundle.etc.join(name),
+            &format!("/etc/{name}"),
+            &["ro", "nosuid", "nodev", "noexec"],
+        ));
     }
     let source: &[&str] = if p.readonly_source { &["ro", "nosuid", nodev] } else { &["nosuid", nodev] };
     out.push(bind(&job.source, SOURCE, source));
@@ -131,23 +126,6 @@ fn mounts(job: &Job, cgroup: &CgroupView) -> Vec<Value> {
         out.push(bind(&job.probe, PROBE, &["ro", "nosuid", "nodev"]));
     }
     out
-}
-
-fn cgroup_mounts(view: &CgroupView) -> Vec<Value> {
-    const RO: [&str; 4] = ["ro", "nosuid", "nodev", "noexec"];
-    match view {
-        CgroupView::V2(dir) => vec![bind(dir, "/sys/fs/cgroup", &RO)],
-        CgroupView::V1(dirs) => {
-            let mut out = vec![mount(
-                "/sys/fs/cgroup",
-                "tmpfs",
-                "tmpfs",
-                &["nosuid", "nodev", "noexec", "mode=755", "size=4k"],
-            )];
-            out.extend(dirs.iter().map(|(name, dir)| bind(dir, &format!("/sys/fs/cgroup/{name}"), &RO)));
-            out
-        }
-    }
 }
 
 fn mount(destination: &str, kind: &str, source: &str, options: &[&str]) -> Value {
