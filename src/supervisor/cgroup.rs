@@ -415,12 +415,11 @@ fn make(dir: &Path) -> Result<(), CgroupError> {
 
 /// Kills one process if it is still in the group once its pidfd is open: a reused id is spared.
 fn kill_member(pid: i32, group: &str) {
-    use nix::sys::signal::Signal;
-    use std::os::fd::AsFd;
-    let Ok(pidfd) = super::sys::pidfd_open(nix::unistd::Pid::from_raw(pid)) else { return };
+    use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+    let Some(Ok(pidfd)) = Pid::from_raw(pid).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return };
     let member = fs::read_to_string(format!("/proc/{pid}/cgroup"))
         .is_ok_and(|text| text.lines().any(|l| l.ends_with(&format!("/{group}"))));
     if member {
-        let _ = super::sys::pidfd_signal(pidfd.as_fd(), Signal::SIGKILL);
+        let _ = pidfd_send_signal(&pidfd, Signal::KILL);
     }
 }

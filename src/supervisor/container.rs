@@ -7,6 +7,8 @@ use libcontainer::syscall::syscall::SyscallType;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, setns};
 use oci_spec::runtime::Spec;
+use rustix::fs::CWD;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -66,13 +68,16 @@ pub fn without_cgroups() -> Result<(), CreateError> {
 pub fn attach(binds: &[(PathBuf, PathBuf)], own: &File, theirs: &File) -> Result<(), CreateError> {
     let trees: Vec<OwnedFd> = binds
         .iter()
-        .map(|(from, _)| super::sys::open_tree_clone(from))
+        .map(|(from, _)| {
+            open_tree(CWD, from, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC)
+        })
         .collect::<Result<_, _>>()
         .map_err(failed("open_tree"))?;
     setns(theirs.as_fd(), CloneFlags::CLONE_NEWNS).map_err(failed("enter the container's mounts"))?;
     let done = trees.iter().zip(binds).try_for_each(|(tree, (_, to))| {
         std::fs::create_dir_all(to).map_err(failed("make a mount point"))?;
-        super::sys::move_mount(tree.as_fd(), to).map_err(failed("move_mount"))?;
+        move_mount(tree, "", CWD, to, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(failed("move_mount"))?;
         let flags = MsFlags::MS_REMOUNT
             | MsFlags::MS_BIND
             | MsFlags::MS_RDONLY

@@ -206,7 +206,10 @@ impl Live {
         drop(theirs);
 
         let pid = container.pid().ok_or_else(|| Failure::new("create", "no process id"))?;
-        let pidfd = sys::pidfd_open(Pid::from_raw(pid)).map_err(|e| Failure::new("create", e))?;
+        let pidfd = rustix::process::Pid::from_raw(pid)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()))
+            .map_err(|e| Failure::new("create", e))?;
         let theirs = Namespaces::of(&pid.to_string()).map_err(|e| Failure::new("namespaces", e))?;
         attach(&groups.view(), &own.mounts, &theirs.mounts)?;
         if job.profile.namespaces.network {
@@ -319,7 +322,7 @@ impl Live {
 
     /// Ends the PID namespace, empties the cgroup and reads the last output.
     fn kill_and_reap(&mut self, evidence: &mut Evidence) -> std::io::Result<()> {
-        let _ = sys::pidfd_signal(self.pidfd.as_fd(), Signal::SIGKILL);
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
         // A full pipe does not hold a killed process up; still, what it wrote is drained below.
         if !self.reaped {
             let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED);

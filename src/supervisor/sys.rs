@@ -5,16 +5,8 @@
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use nix::unistd::{ForkResult, Pid};
+use nix::unistd::ForkResult;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-
-/// Time since boot, suspend included, in nanoseconds (CLOCK_BOOTTIME, clock_gettime(2)).
-pub fn boottime_ns() -> u64 {
-    let mut ts = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `ts` is a valid timespec that outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut ts) };
-    ts.tv_sec as u64 * 1_000_000_000 + ts.tv_nsec as u64
-}
 
 /// Forks a process that has one thread only, which is what makes the child free to do anything.
 ///
@@ -23,36 +15,6 @@ pub fn boottime_ns() -> u64 {
 pub fn fork() -> Result<ForkResult, Errno> {
     // SAFETY: the supervisor and the container's init never start a thread.
     unsafe { nix::unistd::fork() }
-}
-
-/// Opens a process by id (pidfd_open(2)); close-on-exec.
-///
-/// # Errors
-/// The errno; ESRCH when there is no such process.
-pub fn pidfd_open(pid: Pid) -> Result<OwnedFd, Errno> {
-    // SAFETY: the call takes two integers; a non-negative result is a new descriptor that we own.
-    unsafe {
-        let fd = Errno::result(libc::syscall(libc::SYS_pidfd_open, pid.as_raw(), 0))?;
-        Ok(OwnedFd::from_raw_fd(fd as RawFd))
-    }
-}
-
-/// Sends a signal to exactly the process that `pidfd` was opened for (pidfd_send_signal(2)).
-///
-/// # Errors
-/// The errno; ESRCH when the process is gone.
-pub fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: Signal) -> Result<(), Errno> {
-    // SAFETY: the siginfo pointer may be null, the rest are integers.
-    let done = unsafe {
-        libc::syscall(
-            libc::SYS_pidfd_send_signal,
-            pidfd.as_raw_fd(),
-            signal as libc::c_int,
-            std::ptr::null::<libc::siginfo_t>(),
-            0,
-        )
-    };
-    Errno::result(done).map(drop)
 }
 
 /// Sets every signal to its default action and unblocks all: Rust parents ignore SIGPIPE, and an
@@ -120,38 +82,4 @@ pub fn own(fd: RawFd) -> OwnedFd {
 /// Starts a session of its own, so that no terminal or group signal of the service arrives.
 pub fn new_session() {
     let _ = nix::unistd::setsid();
-}
-
-/// Clones the mount at `path` into a detached tree (open_tree(2)).
-///
-/// # Errors
-/// The errno.
-pub fn open_tree_clone(path: &std::path::Path) -> Result<OwnedFd, Errno> {
-    use nix::NixPath;
-    let flags = libc::OPEN_TREE_CLONE | libc::OPEN_TREE_CLOEXEC;
-    // SAFETY: the path is a NUL-terminated string that outlives the call; the result is ours.
-    let fd = path.with_nix_path(|p| unsafe {
-        libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, p.as_ptr(), flags)
-    })?;
-    Errno::result(fd).map(|fd| own(fd as RawFd))
-}
-
-/// Attaches a detached tree at `to` (move_mount(2)).
-///
-/// # Errors
-/// The errno.
-pub fn move_mount(tree: BorrowedFd<'_>, to: &std::path::Path) -> Result<(), Errno> {
-    use nix::NixPath;
-    // SAFETY: both paths are NUL-terminated strings that outlive the call.
-    let done = to.with_nix_path(|p| unsafe {
-        libc::syscall(
-            libc::SYS_move_mount,
-            tree.as_raw_fd(),
-            c"".as_ptr(),
-            libc::AT_FDCWD,
-            p.as_ptr(),
-            libc::MOVE_MOUNT_F_EMPTY_PATH,
-        )
-    })?;
-    Errno::result(done).map(drop)
 }
