@@ -6,32 +6,10 @@
 
 use crate::domain::job::Entry;
 use crate::domain::job::Job;
-use crate::domain::profile::{PROBE, Profile, SCRATCH, SOURCE, Tmpfs, WORK};
+use crate::domain::profile::{MASKED, PROBE, Profile, READONLY, SCRATCH, SOURCE, Tmpfs, WORK};
 use oci_spec::runtime::Spec;
 use serde_json::{Value, json};
 use std::path::Path;
-
-/// Kernel paths hidden from the command; moby's list, with the thermal and interrupt ones of its
-/// newest version.
-pub const MASKED: [&str; 14] = [
-    "/proc/acpi",
-    "/proc/asound",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/sys/devices/virtual/powercap",
-    "/sys/devices/system/cpu/cpu0/thermal_throttle",
-    "/sys/firmware",
-    "/sys/kernel/debug",
-];
-
-/// Kernel paths that are read-only for the command; moby's list.
-pub const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
 /// The shell line's argument vector, or the probe's.
 pub fn argv(entry: &Entry) -> Vec<String> {

@@ -284,14 +284,6 @@ impl Groups {
         }
     }
 
-    /// `v1` or `v2`, for the proof.
-    pub fn version(&self) -> &'static str {
-        match self.host {
-            Host::V2 { .. } => "v2",
-            Host::V1(_) => "v1",
-        }
-    }
-
     fn dir(&self, controller: &str) -> Option<PathBuf> {
         match &self.host {
             Host::V2 { base, .. } => Some(base.join(&self.name)),
