@@ -1,5 +1,7 @@
 //! Executors: one trait, several backends, one conformance suite (design rule 4).
 
+pub mod scripted;
+
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
 use crate::domain::record::Record;

@@ -198,8 +198,7 @@ impl Ledger {
         .await
     }
 
-    /// Deletes every row of a session that is importing or removing; an absent one is no error. Answers
-    /// the ids of its runs, whose outputs are then without an owner.
+    /// Deletes every row of a session that is importing or removing; an absent one is no error.
     ///
     /// # Errors
     /// An error of writing.
