@@ -2,6 +2,7 @@
 
 pub mod native;
 pub mod oci;
+pub mod scripted;
 pub mod seccomp;
 
 use crate::domain::ids::{ContainerId, RunId};

@@ -1,0 +1,68 @@
+//! What the service needs from its neighbours, as narrow traits; `main` wires the real ones.
+
+use crate::domain::digest::Digest;
+use crate::domain::ids::WorkspaceId;
+use crate::domain::manifest::TreeManifest;
+use crate::domain::refusal::Refusal;
+use crate::domain::session::Excluded;
+use crate::exec::Fut;
+use std::path::{Path, PathBuf};
+
+/// A freshly imported workspace: revision 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Imported {
+    /// Absolute directory of the revision on the host.
+    pub root: PathBuf,
+    /// What it holds.
+    pub manifest: TreeManifest,
+    /// What was left out.
+    pub excluded: Vec<Excluded>,
+}
+
+/// What a revision's directory holds now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observation {
+    /// Its files and empty directories.
+    pub manifest: TreeManifest,
+    /// Excluded names that lie in it; they are no part of the manifest.
+    pub excluded: Vec<Excluded>,
+}
+
+/// Workspaces on disk. All calls block, so the service makes them off its runtime threads.
+pub trait WorkspacePort: Send + Sync + 'static {
+    /// Imports `project` as revision 1 of `id`; a refusal leaves nothing behind.
+    ///
+    /// # Errors
+    /// The refusal of WS.1–3 that applies.
+    fn create(&self, id: &WorkspaceId, project: &Path) -> Result<Imported, Refusal>;
+
+    /// Reads what `root` holds now.
+    ///
+    /// # Errors
+    /// A refusal that names what cannot be read or exceeds a limit.
+    fn observe(&self, root: &Path) -> Result<Observation, Refusal>;
+
+    /// Deletes every revision of `id`; one that is absent is no error.
+    ///
+    /// # Errors
+    /// A refusal that names what could not be deleted.
+    fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal>;
+}
+
+/// What a passed proof establishes (PRF.3).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProofSummary {
+    /// Digest of `executor-proof.json`.
+    pub digest: Digest,
+    /// Kernel and engine identity, stored with each run.
+    pub engine: String,
+}
+
+/// Runs the start-up proof and stores its report.
+pub trait Prover: Send + Sync {
+    /// Proves every control under the command profile.
+    ///
+    /// # Errors
+    /// `proof_failed` naming the control, expected and observed, or the host's refusal.
+    fn prove(&self) -> Fut<'_, Result<ProofSummary, Refusal>>;
+}
