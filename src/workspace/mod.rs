@@ -6,6 +6,11 @@
 //! the directories below the coding root.
 
 pub mod admission;
+mod beneath;
+mod durable;
 pub mod exclusion;
+pub mod import;
+pub mod observe;
 pub mod policy;
 pub mod refused;
+mod walk;
