@@ -7,10 +7,12 @@
 
 pub mod admission;
 mod beneath;
+pub mod coding_root;
 mod durable;
 pub mod exclusion;
 pub mod import;
 pub mod observe;
 pub mod policy;
 pub mod refused;
+pub mod store;
 mod walk;
