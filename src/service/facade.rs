@@ -1,38 +1,47 @@
 //! The facade: every operation of the service, for the HTTP layer and for tests.
 
-use super::types::{CancelReply, CreateSession, LogPart, StartCommand, Status, WorkspaceView};
+use super::core::{Core, blocking, to_the_end};
+use super::driver::Live;
+use super::types::{
+    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
+};
+use super::{output, sessions, start};
 use crate::domain::ids::{RunId, SessionId};
+use crate::domain::outcome::Cause;
 use crate::domain::refusal::{Code, Refusal};
-use crate::domain::run::Run;
-use crate::domain::session::Session;
+use crate::domain::run::{OutputSize, Run};
+use crate::domain::session::{PathChange, Session};
+use std::path::PathBuf;
 use std::sync::Arc;
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 
 /// A started service; cheap to clone.
 #[derive(Clone)]
 pub struct Service {
-    inner: Arc<()>,
-}
-
-fn not_built<T>(what: &str) -> Result<T, Refusal> {
-    Err(Refusal::new(Code::NotBuilt, format!("{what} is not built yet"), "see the README for what is"))
+    core: Arc<Core>,
 }
 
 impl Service {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
     /// Makes a session; a coding session imports its project first.
     ///
     /// # Errors
     /// `import_refused`, `limit_exceeded` or `forbidden` when there is no coding root.
-    pub async fn create_session(&self, _req: CreateSession) -> Result<Session, Refusal> {
-        not_built("session create")
+    pub async fn create_session(&self, req: CreateSession) -> Result<Session, Refusal> {
+        self.core.readiness.check_open()?;
+        let core = Arc::clone(&self.core);
+        to_the_end(async move { sessions::create(&core, req).await }).await
     }
 
     /// Answers one session.
     ///
     /// # Errors
     /// `not_found`.
-    pub async fn session(&self, _id: &SessionId) -> Result<Session, Refusal> {
-        not_built("session inspect")
+    pub async fn session(&self, id: &SessionId) -> Result<Session, Refusal> {
+        Ok(self.core.ledger.session(id).await?)
     }
 
     /// Lists all sessions, oldest first.
@@ -40,31 +49,55 @@ impl Service {
     /// # Errors
     /// `internal` when the ledger cannot be read.
     pub async fn sessions(&self) -> Result<Vec<Session>, Refusal> {
-        not_built("session list")
+        Ok(self.core.ledger.sessions().await?)
     }
 
     /// Ends a session: nothing can be started in it, its workspace is kept.
     ///
     /// # Errors
     /// `not_found`; `busy` while a run is live.
-    pub async fn end_session(&self, _id: &SessionId) -> Result<(), Refusal> {
-        not_built("session end")
+    pub async fn end_session(&self, id: &SessionId) -> Result<(), Refusal> {
+        Ok(self.core.ledger.end_session(id).await?)
     }
 
     /// Deletes a session, its workspace, its runs and their output.
     ///
     /// # Errors
     /// `not_found`; `busy` while a run is live.
-    pub async fn remove_session(&self, _id: &SessionId) -> Result<(), Refusal> {
-        not_built("session rm")
+    pub async fn remove_session(&self, id: &SessionId) -> Result<(), Refusal> {
+        let (core, id) = (Arc::clone(&self.core), id.clone());
+        to_the_end(async move { sessions::remove(&core, &id).await }).await
     }
 
     /// Answers a session's workspace and how its directory differs from the published revision.
     ///
     /// # Errors
     /// `not_found`; `forbidden` for an ordinary session.
-    pub async fn inspect_workspace(&self, _id: &SessionId) -> Result<WorkspaceView, Refusal> {
-        not_built("workspace inspect")
+    pub async fn inspect_workspace(&self, id: &SessionId) -> Result<WorkspaceView, Refusal> {
+        let session = self.core.ledger.session(id).await?;
+        let workspace = session.workspace.ok_or_else(|| {
+            Refusal::new(
+                Code::Forbidden,
+                format!("session {id} is an ordinary one; it has no workspace"),
+                "make a coding session with `sal session create --coding`",
+            )
+        })?;
+        let published = self.core.ledger.manifest(&workspace.id, workspace.revision).await?;
+        let (port, root) = (self.core.workspaces()?, PathBuf::from(&workspace.root));
+        let observed = blocking(move || port.observe(&root)).await?;
+        let changes = published.changes(&observed.manifest).into_iter();
+        let mut excluded = session.excluded;
+        for item in observed.excluded {
+            if !excluded.iter().any(|known| known.path == item.path) {
+                excluded.push(item);
+            }
+        }
+        Ok(WorkspaceView {
+            workspace,
+            observed_digest: observed.manifest.digest(),
+            changes: changes.map(|(path, change)| PathChange { path, change }).collect(),
+            excluded,
+        })
     }
 
     /// Starts a command, or answers the original run of its step key. Returns once the intent is
@@ -72,24 +105,30 @@ impl Service {
     ///
     /// # Errors
     /// `conflict`, `stale_revision`, `workspace_changed`, `busy`, `not_ready`, `invalid`, `forbidden`.
-    pub async fn start_command(&self, _id: &SessionId, _req: StartCommand) -> Result<Run, Refusal> {
-        not_built("commands start")
+    pub async fn start_command(&self, id: &SessionId, req: StartCommand) -> Result<Run, Refusal> {
+        start::start(&self.core, id, req).await
     }
 
     /// Answers one run.
     ///
     /// # Errors
     /// `not_found`.
-    pub async fn run(&self, _session: &SessionId, _run: &RunId) -> Result<Run, Refusal> {
-        not_built("commands inspect")
+    pub async fn run(&self, session: &SessionId, run: &RunId) -> Result<Run, Refusal> {
+        let mut found = self.core.run(session, run).await?;
+        if found.outcome.is_none() {
+            found.output = self.output_so_far(run).await?;
+        }
+        Ok(found)
     }
 
     /// Lists the runs of a session, oldest first.
     ///
     /// # Errors
     /// `not_found`.
-    pub async fn runs(&self, _session: &SessionId) -> Result<Vec<Run>, Refusal> {
-        not_built("commands list")
+    pub async fn runs(&self, session: &SessionId) -> Result<Vec<Run>, Refusal> {
+        let runs = self.core.ledger.runs(session).await?;
+        let live = runs.into_iter().map(|run| self.core.view(&run.intent.run_id).unwrap_or(run));
+        Ok(live.collect())
     }
 
     /// Follows a run: the current state at once, then each change. The sender is dropped when the run
@@ -97,8 +136,11 @@ impl Service {
     ///
     /// # Errors
     /// `not_found`.
-    pub async fn follow(&self, _session: &SessionId, _run: &RunId) -> Result<watch::Receiver<Run>, Refusal> {
-        not_built("commands follow")
+    pub async fn follow(&self, session: &SessionId, run: &RunId) -> Result<watch::Receiver<Run>, Refusal> {
+        let found = self.core.run(session, run).await?;
+        let live = self.core.live().get(run).map(|live| live.watch.clone());
+        // A settled run has no driver: its state at once, and no sender.
+        Ok(live.unwrap_or_else(|| watch::channel(found).1))
     }
 
     /// Reads stored output from `offset`, at most `limit` bytes and [`super::MAX_LOG_PART`].
@@ -107,43 +149,90 @@ impl Service {
     /// `not_found`; `internal` when the file cannot be read.
     pub async fn logs(
         &self,
-        _session: &SessionId,
-        _run: &RunId,
-        _offset: u64,
-        _limit: usize,
+        session: &SessionId,
+        run: &RunId,
+        offset: u64,
+        limit: usize,
     ) -> Result<LogPart, Refusal> {
-        not_built("commands logs")
+        let found = self.core.run(session, run).await?;
+        let ended = found.outcome.is_some();
+        let output = if ended { found.output } else { self.output_so_far(run).await? };
+        let (path, limit) = (self.core.state.output(run), limit.min(MAX_LOG_PART));
+        let bytes = blocking(move || {
+            output::read(&path, offset, limit, output.stored_bytes).map_err(|e| {
+                Refusal::new(
+                    Code::Internal,
+                    format!("the output {} cannot be read: {e}", path.display()),
+                    "check the state directory",
+                )
+            })
+        })
+        .await?;
+        Ok(LogPart { offset, bytes, output, ended })
     }
 
     /// Cancels a run; answers once it is settled.
     ///
     /// # Errors
     /// `not_found`; `internal` when the cancel could not be committed.
-    pub async fn cancel(&self, _session: &SessionId, _run: &RunId) -> Result<CancelReply, Refusal> {
-        not_built("commands cancel")
+    pub async fn cancel(&self, session: &SessionId, run: &RunId) -> Result<CancelReply, Refusal> {
+        let found = self.core.run(session, run).await?;
+        let order = self.core.live().get(run).map(|live| (live.orders.clone(), live.watch.clone()));
+        let Some((orders, mut watch)) = order else {
+            // Its driver may have ended since.
+            let run = self.core.run(session, run).await.unwrap_or(found);
+            return if settled(&run) {
+                Ok(CancelReply { run, already_finished: true })
+            } else {
+                Err(unobserved(&run))
+            };
+        };
+        let (reply, answer) = oneshot::channel();
+        // A driver that is just ending takes no orders; its last state is in the watch.
+        let taken = match orders.send(reply) {
+            Ok(()) => match answer.await {
+                Ok(taken) => taken?,
+                Err(_) => false,
+            },
+            Err(_) => false,
+        };
+        let _ = watch.wait_for(settled).await;
+        let run = watch.borrow().clone();
+        if !settled(&run) {
+            return Err(unobserved(&run));
+        }
+        let ours = |cause| matches!(cause, Cause::Cancelled | Cause::Interrupted | Cause::BackendLost);
+        let by_itself = run.outcome.as_ref().is_some_and(|outcome| !ours(outcome.cause));
+        Ok(CancelReply { run, already_finished: !taken || by_itself })
     }
 
     /// Settles a run whose backend or cleanup is uncertain.
     ///
     /// # Errors
     /// `not_built`.
-    pub async fn reconcile(&self, _session: &SessionId, _run: &RunId) -> Result<Run, Refusal> {
-        not_built("commands reconcile")
+    pub async fn reconcile(&self, session: &SessionId, run: &RunId) -> Result<Run, Refusal> {
+        let found = self.core.run(session, run).await?;
+        Err(Refusal::new(
+            Code::NotBuilt,
+            format!("settling the run {} by evidence is not built yet", found.intent.run_id),
+            "remove what `sal service status` names, then restart the service",
+        ))
     }
 
     /// What the service says about itself; never blocks.
     pub fn status(&self) -> Status {
-        let _ = &self.inner;
+        let core = &self.core;
+        let reason = core.check_ready().err().map(|refusal| refusal.message);
         Status {
-            ready: false,
-            reason: Some("not built yet".into()),
-            executor: "none".into(),
-            proof_digest: None,
-            runs: 0,
+            ready: reason.is_none(),
+            reason,
+            executor: core.backend.as_ref().map_or("none", |backend| backend.executor.name()).to_owned(),
+            proof_digest: core.proof.get().map(|proof| proof.digest.clone()),
+            runs: u32::try_from(core.live().len()).unwrap_or(u32::MAX),
             pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").into(),
-            image: None,
-            started: String::new(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            image: core.backend.as_ref().map(|backend| backend.bundle.pin.reference.clone()),
+            started: core.started.clone(),
         }
     }
 
@@ -152,7 +241,55 @@ impl Service {
     ///
     /// # Errors
     /// `internal` when the ledger could not be closed cleanly, or a run could not be cancelled.
-    pub async fn shutdown(&self, _cancel_runs: bool) -> Result<(), Refusal> {
-        Ok(())
+    pub async fn shutdown(&self, cancel_runs: bool) -> Result<(), Refusal> {
+        self.core.readiness.stopping();
+        // Starts that were admitted before get their drivers first.
+        drop(self.core.starting.write().await);
+        let mut failed = Vec::new();
+        if cancel_runs {
+            let ids: Vec<_> =
+                self.live(|id, live| (id.clone(), live.watch.borrow().intent.session_id.clone()));
+            for (run, session) in ids {
+                match self.cancel(&session, &run).await {
+                    Ok(reply) if reply.run.state.is_terminal() => {}
+                    _ => failed.push(run.to_string()),
+                }
+            }
+        }
+        self.live(|_, live| live.task.abort());
+        let core = Arc::clone(&self.core);
+        blocking(move || {
+            core.ledger.close();
+            core.state.release();
+            Ok(())
+        })
+        .await?;
+        if failed.is_empty() {
+            Ok(())
+        } else {
+            Err(Refusal::new(
+                Code::Internal,
+                format!("not settled before the stop: {}", failed.join(", ")),
+                "start the service again; it observes them from their records",
+            ))
+        }
     }
+
+    fn live<T>(&self, each: impl Fn(&RunId, &Live) -> T) -> Vec<T> {
+        self.core.live().iter().map(|(id, live)| each(id, live)).collect()
+    }
+
+    async fn output_so_far(&self, run: &RunId) -> Result<OutputSize, Refusal> {
+        let (path, most) = (self.core.state.output(run), self.core.profile.output_bytes);
+        let stored_bytes = blocking(move || Ok(output::stored(&path, most))).await?;
+        Ok(OutputSize { stored_bytes, total_bytes: stored_bytes, truncated: false })
+    }
+}
+
+fn unobserved(run: &Run) -> Refusal {
+    Refusal::new(
+        Code::NotReady,
+        format!("the run {} is not settled and nobody observes it", run.intent.run_id),
+        "`sal service status` says why; a restart of the service observes it again",
+    )
 }

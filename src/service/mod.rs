@@ -1,13 +1,26 @@
 //! The service: one object that owns the ledger and the executor, and admits, drives, recovers and
 //! reports runs. The HTTP layer above it only validates and translates.
 //!
-//! Start-up is a chain of values, each made from the one before; a run's life is owned by
-//! one task, whose decisions are pure.
+//! Start-up is a chain of values, each made from the one before ([`startup`]); a run's life is owned by
+//! one task (`driver`), whose decisions are pure ([`tracker`]).
 
+pub mod admission;
+pub mod clock;
+mod core;
+mod driver;
 pub mod facade;
+mod output;
 pub mod ports;
+pub mod readiness;
+pub mod recovery;
+mod sessions;
+pub mod start;
+pub mod startup;
+pub mod state_dir;
+pub mod tracker;
 pub mod types;
 
+pub use self::core::Backend;
 pub use facade::Service;
 pub use types::{
     CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,

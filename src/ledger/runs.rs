@@ -1,0 +1,213 @@
+//! Transactions on runs and their events.
+
+use super::apply::{self, Facts};
+use super::error::LedgerError;
+use super::rows::{self, Progress};
+use super::writer::Ledger;
+use crate::domain::ids::{RunId, SessionId, StepKey, WorkspaceId};
+use crate::domain::refusal::Refusal;
+use crate::domain::run::{Cleanup, Run, RunEvent, RunIntent};
+use crate::domain::session::Session;
+use rusqlite::{OptionalExtension, Transaction, params};
+
+/// A run that holds an admission place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Which run.
+    pub run_id: RunId,
+    /// In which workspace.
+    pub workspace_id: WorkspaceId,
+}
+
+/// All that a start is decided on, read in one transaction.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grounds {
+    /// The session with its current revision.
+    pub session: Session,
+    /// True once the session was ended.
+    pub ended: bool,
+    /// The run that has the step key already.
+    pub existing: Option<Run>,
+    /// The runs that hold places, oldest first.
+    pub held: Vec<Place>,
+}
+
+/// What was decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Verdict {
+    /// The key's original run is the answer.
+    Original,
+    /// A new run is admitted.
+    Admit,
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Requested {
+    /// The key was in use; nothing was written.
+    Original(Run),
+    /// The intent is committed.
+    Fresh(Run),
+}
+
+impl Ledger {
+    /// Reads what a start in `session` with `key` is decided on.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] for an unknown session.
+    pub async fn grounds(&self, session: &SessionId, key: &StepKey) -> Result<Grounds, LedgerError> {
+        let (session, key) = (session.clone(), key.clone());
+        self.read(move |tx| grounds(tx, &session, &key)).await
+    }
+
+    /// Commits an intent, if `decide` admits it on the state inside the same transaction.
+    ///
+    /// # Errors
+    /// `decide`'s refusal, with nothing written; after an error of SQLite it is unknown whether the
+    /// intent is there, so nothing may be launched.
+    pub async fn request_run(
+        &self,
+        intent: RunIntent,
+        decide: impl FnOnce(&Grounds) -> Result<Verdict, Refusal> + Send + 'static,
+    ) -> Result<Requested, LedgerError> {
+        self.write(move |tx| {
+            let grounds = grounds(tx, &intent.session_id, &intent.step_key)?;
+            let verdict = decide(&grounds)?;
+            match (verdict, grounds.existing, grounds.session.workspace) {
+                (Verdict::Original, Some(run), _) => Ok(Requested::Original(run)),
+                (Verdict::Admit, None, Some(workspace)) => {
+                    let run = apply::requested(intent);
+                    tx.prepare_cached(
+                        "INSERT INTO runs (id, session_id, workspace_id, step_key, intent, progress, open,
+                         uncertain) VALUES (?1, ?2, ?3, ?4, ?5, ?6, 1, 0)",
+                    )?
+                    .execute(params![
+                        run.intent.run_id.as_str(),
+                        run.intent.session_id.as_str(),
+                        workspace.id.as_str(),
+                        run.intent.step_key.as_str(),
+                        rows::to_json("run intent", &run.intent)?,
+                        rows::to_json("run", &Progress::of(&run))?,
+                    ])?;
+                    Ok(Requested::Fresh(run))
+                }
+                _ => Err(LedgerError::Row { what: "verdict", detail: "it does not fit the run".into() }),
+            }
+        })
+        .await
+    }
+
+    /// Appends events to a run and moves its row, all or nothing; answers the run as it is then.
+    ///
+    /// # Errors
+    /// [`LedgerError::Illegal`] when an event may not follow, with nothing written; after an error of
+    /// SQLite it is unknown whether the events are there.
+    pub async fn append_events(
+        &self,
+        run: &RunId,
+        events: Vec<RunEvent>,
+        facts: Facts,
+    ) -> Result<Run, LedgerError> {
+        let id = run.clone();
+        self.write(move |tx| {
+            let mut run = run_by_id(tx, &id)?;
+            let now = rows::now();
+            for event in &events {
+                apply::apply(&mut run, event)?;
+                tx.prepare_cached("INSERT INTO events (run_id, event, at) VALUES (?1, ?2, ?3)")?
+                    .execute(params![id.as_str(), rows::to_json("event", event)?, now])?;
+            }
+            facts.settle(&mut run);
+            tx.prepare_cached("UPDATE runs SET progress = ?2, open = ?3, uncertain = ?4 WHERE id = ?1")?
+                .execute(params![
+                    id.as_str(),
+                    rows::to_json("run", &Progress::of(&run))?,
+                    !run.state.is_terminal(),
+                    run.cleanup == Cleanup::Uncertain,
+                ])?;
+            Ok(run)
+        })
+        .await
+    }
+
+    /// Reads one run.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`].
+    pub async fn run(&self, run: &RunId) -> Result<Run, LedgerError> {
+        let id = run.clone();
+        self.read(move |tx| run_by_id(tx, &id)).await
+    }
+
+    /// Reads the runs of a session, oldest first.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`] for an unknown session.
+    pub async fn runs(&self, session: &SessionId) -> Result<Vec<Run>, LedgerError> {
+        let id = session.clone();
+        self.read(move |tx| {
+            if rows::session(tx, id.as_str())?.is_none() {
+                return Err(LedgerError::Absent { kind: "session", id: id.to_string() });
+            }
+            let sql = format!("SELECT {} FROM runs WHERE session_id = ?1 ORDER BY seq", rows::RUN);
+            rows::all(tx, &sql, [id.as_str()], rows::run)
+        })
+        .await
+    }
+
+    /// Reads the runs that are not terminal or whose cleanup is uncertain, oldest first.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn unsettled_runs(&self) -> Result<Vec<Run>, LedgerError> {
+        self.read(|tx| {
+            let sql = format!("SELECT {} FROM runs WHERE open = 1 OR uncertain = 1 ORDER BY seq", rows::RUN);
+            rows::all(tx, &sql, [], rows::run)
+        })
+        .await
+    }
+
+    /// Reads the events of a run in their order.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn events(&self, run: &RunId) -> Result<Vec<RunEvent>, LedgerError> {
+        let id = run.clone();
+        self.read(move |tx| {
+            rows::all(tx, "SELECT event FROM events WHERE run_id = ?1 ORDER BY seq", [id.as_str()], |row| {
+                rows::from_json("event", &row.get::<_, String>(0)?)
+            })
+        })
+        .await
+    }
+}
+
+fn grounds(tx: &Transaction<'_>, session: &SessionId, key: &StepKey) -> Result<Grounds, LedgerError> {
+    let (session, phase) = rows::session(tx, session.as_str())?
+        .ok_or_else(|| LedgerError::Absent { kind: "session", id: session.to_string() })?;
+    let sql = format!("SELECT {} FROM runs WHERE session_id = ?1 AND step_key = ?2", rows::RUN);
+    let existing = rows::all(tx, &sql, params![session.id.as_str(), key.as_str()], rows::run)?.pop();
+    let held = held(tx)?;
+    Ok(Grounds { session, ended: phase != "active", existing, held })
+}
+
+/// The runs that hold places: not terminal, or with something left behind.
+pub(super) fn held(tx: &Transaction<'_>) -> Result<Vec<Place>, LedgerError> {
+    let sql = "SELECT id, workspace_id FROM runs WHERE open = 1 OR uncertain = 1 ORDER BY seq";
+    rows::all(tx, sql, [], |row| {
+        Ok(Place {
+            run_id: rows::text("run id", &row.get::<_, String>(0)?)?,
+            workspace_id: rows::text("workspace id", &row.get::<_, String>(1)?)?,
+        })
+    })
+}
+
+fn run_by_id(tx: &Transaction<'_>, id: &RunId) -> Result<Run, LedgerError> {
+    let sql = format!("SELECT {} FROM runs WHERE id = ?1", rows::RUN);
+    tx.prepare_cached(&sql)?
+        .query_row([id.as_str()], |row| Ok(rows::run(row)))
+        .optional()?
+        .ok_or_else(|| LedgerError::Absent { kind: "run", id: id.to_string() })?
+}

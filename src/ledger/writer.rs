@@ -1,0 +1,185 @@
+//! The two threads that own the connections, and the handle that the service holds.
+
+use super::error::LedgerError;
+use super::schema;
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use tokio::sync::oneshot;
+
+type Task = Box<dyn FnOnce(&mut Connection) + Send>;
+
+/// The open ledger; cheap to clone. A connection is never carried across a fork: each lives on a thread
+/// of its own, and only requests travel.
+#[derive(Clone)]
+pub struct Ledger {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    writer: Mutex<Option<Worker>>,
+    reader: Mutex<Option<Worker>>,
+    latch: Mutex<Option<String>>,
+    commits: AtomicU64,
+    #[cfg(test)]
+    fail_commits: std::sync::atomic::AtomicBool,
+}
+
+struct Worker {
+    tasks: mpsc::Sender<Task>,
+    thread: JoinHandle<()>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // What these locks guard is replaced whole, so a panic elsewhere leaves nothing half done.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Worker {
+    fn start(name: &str, mut conn: Connection, last: fn(&Connection)) -> std::io::Result<Self> {
+        let (tasks, inbox) = mpsc::channel::<Task>();
+        let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+            for task in inbox {
+                task(&mut conn);
+            }
+            last(&conn);
+            if let Err((_, error)) = conn.close() {
+                tracing::warn!(%error, "the ledger did not close cleanly");
+            }
+        })?;
+        Ok(Self { tasks, thread })
+    }
+}
+
+impl Ledger {
+    /// Opens, checks and migrates the ledger at `path`, and starts its threads. Blocks.
+    ///
+    /// # Errors
+    /// See [`schema::open_writer`].
+    pub fn open(path: &Path) -> Result<Self, LedgerError> {
+        let io = |source| LedgerError::Io { path: path.to_owned(), source };
+        let writer = schema::open_writer(path)?;
+        let reader = schema::open_reader(path)?;
+        // A checkpoint at the end leaves no write-ahead log: the sign of a clean stop.
+        let checkpoint = |conn: &Connection| {
+            let _ = conn.pragma_query_value(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()));
+        };
+        let shared = Shared {
+            writer: Mutex::new(Some(Worker::start("ledger-write", writer, checkpoint).map_err(io)?)),
+            reader: Mutex::new(Some(Worker::start("ledger-read", reader, |_| ()).map_err(io)?)),
+            latch: Mutex::new(None),
+            commits: AtomicU64::new(0),
+            #[cfg(test)]
+            fail_commits: std::sync::atomic::AtomicBool::new(false),
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Why no write is taken any more, if so.
+    pub fn latched(&self) -> Option<String> {
+        held(&self.shared.latch).clone()
+    }
+
+    /// Number of transactions that were committed with a change since the ledger was opened.
+    pub fn commits(&self) -> u64 {
+        self.shared.commits.load(Ordering::SeqCst)
+    }
+
+    /// Stops taking requests, finishes those under way, checkpoints and closes. Blocks. Idempotent.
+    pub fn close(&self) {
+        for slot in [&self.shared.reader, &self.shared.writer] {
+            let worker = held(slot).take();
+            if let Some(Worker { tasks, thread }) = worker {
+                drop(tasks);
+                let _ = thread.join();
+            }
+        }
+    }
+
+    /// Runs `work` in one immediate transaction and commits it.
+    ///
+    /// # Errors
+    /// Whatever `work` answers, with nothing written; or, after an error of SQLite, an error that
+    /// leaves it unknown whether the change is there, and latches.
+    pub(super) async fn write<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let shared = Arc::downgrade(&self.shared);
+        self.ask(&self.shared.writer, move |conn| {
+            let shared = shared.upgrade().ok_or(LedgerError::Closed)?;
+            if let Some(reason) = held(&shared.latch).clone() {
+                return Err(LedgerError::Latched(reason));
+            }
+            let result = transact(conn, &shared, work);
+            if let Err(LedgerError::Sql(error)) = &result {
+                tracing::error!(%error, "the ledger latches");
+                held(&shared.latch).get_or_insert_with(|| error.to_string());
+            }
+            result
+        })
+        .await
+    }
+
+    /// Runs `work` on the reading connection.
+    ///
+    /// # Errors
+    /// Whatever `work` answers; a failed read does not latch.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        // A transaction, so that several statements see one state.
+        self.ask(&self.shared.reader, move |conn| work(&conn.transaction()?)).await
+    }
+
+    async fn ask<T: Send + 'static>(
+        &self,
+        slot: &Mutex<Option<Worker>>,
+        work: impl FnOnce(&mut Connection) -> Result<T, LedgerError> + Send + 'static,
+    ) -> Result<T, LedgerError> {
+        let (reply, answer) = oneshot::channel();
+        let task: Task = Box::new(move |conn| {
+            // The asker may have gone away; what it asked for is done all the same.
+            let _ = reply.send(work(conn));
+        });
+        held(slot).as_ref().ok_or(LedgerError::Closed)?.tasks.send(task).map_err(|_| LedgerError::Closed)?;
+        answer.await.map_err(|_| LedgerError::Closed)?
+    }
+
+    /// Makes every later commit fail as if the disk had reported EIO.
+    #[cfg(test)]
+    pub(crate) fn fail_commits(&self) {
+        self.shared.fail_commits.store(true, Ordering::SeqCst);
+    }
+}
+
+fn transact<T>(
+    conn: &mut Connection,
+    shared: &Shared,
+    work: impl FnOnce(&Transaction<'_>) -> Result<T, LedgerError>,
+) -> Result<T, LedgerError> {
+    let before = conn.total_changes();
+    let tx = match conn.transaction_with_behavior(TransactionBehavior::Immediate) {
+        Ok(tx) => tx,
+        // Nothing was written, so nothing is unknown.
+        Err(e) if e.sqlite_error_code() == Some(rusqlite::ErrorCode::DatabaseBusy) => {
+            return Err(LedgerError::Locked);
+        }
+        Err(e) => return Err(e.into()),
+    };
+    let value = work(&tx)?;
+    let changed = tx.total_changes() != before;
+    #[cfg(test)]
+    if shared.fail_commits.load(Ordering::SeqCst) {
+        let eio = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
+        return Err(rusqlite::Error::SqliteFailure(eio, Some("disk I/O error".into())).into());
+    }
+    tx.commit()?;
+    if changed {
+        shared.commits.fetch_add(1, Ordering::SeqCst);
+    }
+    Ok(value)
+}

@@ -1,0 +1,136 @@
+//! What the parts of a running service share.
+
+use super::driver::Live;
+use super::ports::{ProofSummary, WorkspacePort};
+use super::readiness::Readiness;
+use super::state_dir::StateDir;
+use crate::domain::ids::{RunId, SessionId};
+use crate::domain::job::Bundle;
+use crate::domain::profile::Profile;
+use crate::domain::refusal::{Code, Refusal};
+use crate::domain::run::Run;
+use crate::exec::Executor;
+use crate::ledger::{Ledger, LedgerError};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What commands run with.
+#[derive(Clone)]
+pub struct Backend {
+    /// The executor.
+    pub executor: Arc<dyn Executor>,
+    /// The image, unpacked.
+    pub bundle: Bundle,
+    /// Our own executable, mounted for probes.
+    pub probe: PathBuf,
+}
+
+pub(super) struct Core {
+    pub state: StateDir,
+    pub ledger: Ledger,
+    pub backend: Option<Backend>,
+    pub workspaces: Option<Arc<dyn WorkspacePort>>,
+    pub profile: Profile,
+    pub boot_id: String,
+    pub readiness: Readiness,
+    pub proof: OnceLock<ProofSummary>,
+    pub started: String,
+    /// Held shared while a start is between its admission and its driver, so that a stop can wait for it.
+    pub starting: tokio::sync::RwLock<()>,
+    live: Mutex<HashMap<RunId, Live>>,
+}
+
+impl Core {
+    pub fn new(
+        state: StateDir,
+        ledger: Ledger,
+        backend: Option<Backend>,
+        workspaces: Option<Arc<dyn WorkspacePort>>,
+        boot_id: String,
+    ) -> Self {
+        Self {
+            state,
+            ledger,
+            backend,
+            workspaces,
+            profile: Profile::fixed(),
+            boot_id,
+            readiness: Readiness::default(),
+            proof: OnceLock::new(),
+            started: jiff::Timestamp::now().to_string(),
+            starting: tokio::sync::RwLock::new(()),
+            live: Mutex::new(HashMap::new()),
+        }
+    }
+
+    /// The live runs, each with its driver.
+    pub fn live(&self) -> MutexGuard<'_, HashMap<RunId, Live>> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The run as its driver knows it, if it has one.
+    pub fn view(&self, run: &RunId) -> Option<Run> {
+        self.live().get(run).map(|live| live.watch.borrow().clone())
+    }
+
+    /// Whether new runs are granted.
+    pub fn check_ready(&self) -> Result<(), Refusal> {
+        if let Some(reason) = self.ledger.latched() {
+            return Err(LedgerError::Latched(reason).into());
+        }
+        self.readiness.check()
+    }
+
+    pub fn backend(&self) -> Result<&Backend, Refusal> {
+        self.backend.as_ref().ok_or_else(|| {
+            Refusal::new(
+                Code::Forbidden,
+                "this service runs no commands: it was started with the executor 'none'",
+                "restart it with --coding-executor oci or docker",
+            )
+        })
+    }
+
+    pub fn workspaces(&self) -> Result<Arc<dyn WorkspacePort>, Refusal> {
+        self.workspaces.clone().ok_or_else(|| {
+            Refusal::new(
+                Code::Forbidden,
+                "this service keeps no workspaces: it was started without a coding root",
+                "restart it with --coding-root DIR",
+            )
+        })
+    }
+
+    /// Reads a run of a session, live view first.
+    pub async fn run(&self, session: &SessionId, run: &RunId) -> Result<Run, Refusal> {
+        let found = match self.view(run) {
+            Some(run) => run,
+            None => self.ledger.run(run).await?,
+        };
+        if found.intent.session_id == *session {
+            Ok(found)
+        } else {
+            Err(LedgerError::Absent { kind: "run", id: format!("{run} in session {session}") }.into())
+        }
+    }
+}
+
+/// Runs blocking work off the runtime's threads.
+pub(super) async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(stopped)?
+}
+
+/// Runs `work` to its end even if the asker goes away: a client that hangs up must not leave an intent
+/// without its driver.
+pub(super) async fn to_the_end<T: Send + 'static>(
+    work: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::spawn(work).await.map_err(stopped)?
+}
+
+fn stopped(error: tokio::task::JoinError) -> Refusal {
+    Refusal::new(Code::Internal, format!("the operation was broken off: {error}"), "see the service's log")
+}

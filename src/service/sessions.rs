@@ -1,0 +1,87 @@
+//! Making, ending and removing sessions, with the directories that belong to them.
+
+use super::core::{Core, blocking};
+use super::types::CreateSession;
+use crate::domain::ids::{SessionId, WorkspaceId};
+use crate::domain::refusal::{Code, Refusal};
+use crate::domain::session::{Session, SessionKind};
+use crate::ledger::{Import, Phase, Unfinished};
+use std::io::ErrorKind;
+
+/// Makes a session. The ids are committed before a directory bears them, so that whatever a crash
+/// leaves is found and removed at the next start.
+pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, Refusal> {
+    let cwd = req.cwd.display().to_string();
+    let id = SessionId::fresh();
+    if req.kind == SessionKind::Ordinary {
+        core.ledger.begin_session(&id, req.kind, cwd, None).await?;
+        return Ok(core.ledger.session(&id).await?);
+    }
+    if !req.cwd.is_absolute() {
+        return Err(Refusal::new(
+            Code::Invalid,
+            format!("the project directory '{cwd}' is not an absolute path"),
+            "give it from the root on",
+        ));
+    }
+    let port = core.workspaces()?;
+    let workspace = WorkspaceId::fresh();
+    core.ledger.begin_session(&id, req.kind, cwd, Some(workspace.clone())).await?;
+    let imported = blocking(move || port.create(&workspace, &req.cwd)).await;
+    match imported {
+        Ok(imported) => {
+            let root = imported.root.display().to_string();
+            let import = Import { root, manifest: imported.manifest, excluded: imported.excluded };
+            Ok(core.ledger.publish_import(&id, import).await?)
+        }
+        Err(refusal) => {
+            core.ledger.drop_session(&id).await?;
+            Err(refusal)
+        }
+    }
+}
+
+/// Removes a session: hidden first, then its files, then its rows.
+pub(super) async fn remove(core: &Core, id: &SessionId) -> Result<(), Refusal> {
+    let unfinished = core.ledger.begin_removal(id).await?;
+    finish(core, unfinished).await
+}
+
+/// Finishes what a stop left half made or half removed; doing it twice is no error.
+pub(super) async fn finish_unfinished(core: &Core) -> Result<(), Refusal> {
+    for unfinished in core.ledger.unfinished_sessions().await? {
+        // Without a coding root their directories are out of reach; a later start finds them again.
+        if unfinished.workspace.is_none() || core.workspaces.is_some() {
+            tracing::info!(session = %unfinished.session, phase = ?unfinished.phase, "finishing");
+            finish(core, unfinished).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn finish(core: &Core, unfinished: Unfinished) -> Result<(), Refusal> {
+    let Unfinished { session, workspace, phase } = unfinished;
+    let runs = if phase == Phase::Removing { core.ledger.run_ids(&session).await? } else { Vec::new() };
+    let outputs: Vec<_> = runs.iter().map(|run| core.state.output(run)).collect();
+    let target = workspace.map(|id| core.workspaces().map(|port| (port, id))).transpose()?;
+    blocking(move || {
+        if let Some((port, id)) = target {
+            port.remove(&id)?;
+        }
+        for path in outputs {
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != ErrorKind::NotFound => {
+                    return Err(Refusal::new(
+                        Code::Internal,
+                        format!("the output {} cannot be deleted: {e}", path.display()),
+                        "check the state directory, then repeat",
+                    ));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(core.ledger.drop_session(&session).await?)
+}
