@@ -114,16 +114,26 @@ pub(crate) async fn reconcile(
 async fn end_of(api: &Api, session: &SessionId, run: &RunId) -> Result<Run, Failure> {
     let mut changes = api.service.follow(session, run).await?;
     let settling = async { changes.wait_for(settled).await.map(|run| run.clone()).ok() };
-    tokio::select! {
-        seen = settling => match seen {
-            Some(run) => Ok(run),
-            // The sender is gone: what the ledger says is final.
-            None => Ok(api.service.run(session, run).await?),
-        },
-        () = api.stopped() => Err(Refusal::new(
-            Code::NotReady,
-            format!("the service stops while {run} goes on under its supervisor"),
-            "start the service again and inspect the run",
-        ).into()),
+    let seen = tokio::select! {
+        seen = settling => seen,
+        () = api.stopped() => return Err(left(run)),
+    };
+    match seen {
+        Some(run) => Ok(run),
+        // The driver is gone: it has settled the run, or the service stops.
+        None => {
+            let last = api.service.run(session, run).await?;
+            if settled(&last) { Ok(last) } else { Err(left(run)) }
+        }
     }
+}
+
+/// The refusal for who waits for a run that goes on without the service.
+fn left(run: &RunId) -> Failure {
+    Refusal::new(
+        Code::NotReady,
+        format!("the service stops while {run} goes on under its supervisor"),
+        "start the service again and inspect the run",
+    )
+    .into()
 }

@@ -29,10 +29,20 @@ pub(super) async fn wait(
     };
     let done = tokio::select! {
         biased;
-        done = to_the_end(&mut client, session, &id, out) => done?,
+        done = to_the_end(&mut client, session, &id, out) => done,
         _ = tokio::signal::ctrl_c() => {
             out.note(&detached(session, &id, state));
             return Ok(ExitCode::from(DETACHED));
+        }
+    };
+    let done = match done {
+        Ok(done) => done,
+        // Losing the service does not end the run. Who closed standard output wants to hear nothing.
+        Err(failure) => {
+            if matches!(failure, Failure::Refused(_)) && !out.is_json() {
+                out.note(&detached(session, &id, state));
+            }
+            return Err(failure);
         }
     };
     if out.is_json() {

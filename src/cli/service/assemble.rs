@@ -3,6 +3,7 @@
 use super::options::{ExecutorKind, Options, Provider};
 use crate::domain::refusal::{Code, Refusal};
 use crate::service::Service;
+use crate::service::startup::Opened;
 use std::path::PathBuf;
 
 /// A started service and what must live as long as it does.
@@ -25,8 +26,15 @@ pub(super) async fn assemble(options: &Options) -> Result<Assembled, Refusal> {
     if options.executor == ExecutorKind::Docker {
         return Err(not_built("the docker executor", "leave --coding-socket out for the oci executor"));
     }
-    // WIRING: Service::start(state, ledger, workspaces, executor, prover, image) goes here.
-    Err(not_built("the service", "see the README for what is"))
+    // WIRING: the oci executor (image bundle, exec::native, proof) and the workspace store of
+    // --coding-root enter here, as `choose`'s arguments and `prove` instead of `without_commands`.
+    if options.executor == ExecutorKind::Oci || options.coding_root.is_some() {
+        return Err(not_built("the oci executor", "leave --coding-root out for ordinary sessions"));
+    }
+    let opened = Opened::open(&options.state).await?;
+    let recovered = opened.choose(None, None)?.recover().await?;
+    let service = recovered.without_commands()?.ready();
+    Ok(Assembled { service, proof: options.state.join("executor-proof.json") })
 }
 
 fn not_built(what: &str, hint: &str) -> Refusal {

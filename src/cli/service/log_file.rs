@@ -1,8 +1,9 @@
 //! The log of a service in the background: `service.log` in the state directory.
 
 use crate::domain::refusal::{Code, Refusal};
+use crate::service::state_dir::check_private;
 use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 /// A log larger than this is put aside at the next start; one is kept.
@@ -19,14 +20,7 @@ pub(super) fn path(state: &Path) -> PathBuf {
 /// `unsafe_path` when the directory is not the caller's alone, or the log is a symlink.
 pub(super) fn open(state: &Path) -> Result<File, Refusal> {
     DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(|e| failed("make", state, &e))?;
-    let meta = std::fs::symlink_metadata(state).map_err(|e| failed("look at", state, &e))?;
-    if !meta.is_dir() || meta.uid() != nix::unistd::geteuid().as_raw() || meta.mode() & 0o077 != 0 {
-        return Err(Refusal::new(
-            Code::UnsafePath,
-            format!("the state directory {} is not a private directory of yours", state.display()),
-            format!("make it yours and private: chmod 700 {}", state.display()),
-        ));
-    }
+    check_private(state)?;
     let path = path(state);
     if std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() > MAX_LOG) {
         let aside = state.join("service.log.1");
