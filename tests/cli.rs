@@ -1,4 +1,5 @@
 //! The command line as a process: exit codes, streams and forms. No service runs.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use serde_json::Value;

@@ -1,4 +1,5 @@
 //! The control interface from outside: a service on the scripted executor behind its real socket.
+
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod peer;

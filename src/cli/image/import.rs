@@ -1,8 +1,11 @@
-//! `sal image import`: imports an OCI image layout.
+//! `sal image import`: imports an OCI image layout; every blob is verified as it is copied.
 
+use super::{store, text};
 use crate::cli::args::ImageStore;
-use crate::cli::failure::{Done, Failure};
+use crate::cli::failure::Done;
 use crate::cli::output::Output;
+use std::path::PathBuf;
+use std::process::ExitCode;
 
 /// Arguments of `image import`.
 #[derive(Debug, clap::Args)]
@@ -11,16 +14,17 @@ pub(crate) struct Import {
     store: ImageStore,
     /// Directory of the layout
     #[arg(value_name = "LAYOUT")]
-    layout: std::path::PathBuf,
-    /// Name to keep it under [default: the name in the layout]
+    layout: PathBuf,
+    /// Full name to keep it under, such as docker.io/library/node [default: that of the layout]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
 }
 
 impl Import {
-    /// Imports the layout.
-    pub(crate) fn run(self, _out: Output) -> Done {
-        let _ = self.store.path()?;
-        Err(Failure::not_built("sal image import"))
+    /// Imports the layout and shows the image.
+    pub(crate) fn run(self, out: Output) -> Done {
+        let image = store::open(&self.store)?.import_layout(&self.layout, self.name.as_deref())?;
+        out.either(&image, text::full)?;
+        Ok(ExitCode::SUCCESS)
     }
 }

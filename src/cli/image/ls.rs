@@ -1,8 +1,12 @@
-//! `sal image ls`: lists the images in the store.
+//! `sal image ls`: the images in the store.
 
+use super::{store, text};
 use crate::cli::args::ImageStore;
-use crate::cli::failure::{Done, Failure};
-use crate::cli::output::Output;
+use crate::cli::failure::Done;
+use crate::cli::output::{Output, Text};
+use crate::image::ImageRecord;
+use serde::Serialize;
+use std::process::ExitCode;
 
 /// Arguments of `image ls`.
 #[derive(Debug, clap::Args)]
@@ -11,10 +15,16 @@ pub(crate) struct Ls {
     store: ImageStore,
 }
 
+#[derive(Debug, Serialize)]
+struct Images {
+    images: Vec<ImageRecord>,
+}
+
 impl Ls {
     /// Lists the images.
-    pub(crate) fn run(self, _out: Output) -> Done {
-        let _ = self.store.path()?;
-        Err(Failure::not_built("sal image ls"))
+    pub(crate) fn run(self, out: Output) -> Done {
+        let all = Images { images: store::open(&self.store)?.list()? };
+        out.either(&all, |all| Text::default().lines(&all.images, text::brief))?;
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,4 +4,6 @@ pub(crate) mod default;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod ls;
+mod store;
+mod text;
 pub(crate) mod verify;

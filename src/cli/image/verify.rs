@@ -1,23 +1,76 @@
-//! `sal image verify`: checks every blob of an image against its digest.
+//! `sal image verify`: reads all of an image and compares it with what was imported.
 
+use super::store;
 use crate::cli::args::ImageStore;
 use crate::cli::failure::{Done, Failure};
-use crate::cli::output::Output;
+use crate::cli::output::{Output, Text};
+use crate::domain::refusal::{Code, Refusal};
+use serde::Serialize;
+use std::process::ExitCode;
 
 /// Arguments of `image verify`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Verify {
     #[command(flatten)]
     store: ImageStore,
-    /// The image, by reference or digest
+    /// The image: NAME@DIGEST, a manifest digest, or at least 12 of its digits
     #[arg(value_name = "REF")]
     image: String,
 }
 
+#[derive(Debug, Serialize)]
+struct Answer {
+    reference: String,
+    sound: bool,
+    blobs: usize,
+    entries: usize,
+    differences: Vec<Different>,
+    /// Differences that are not listed.
+    more: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Different {
+    what: String,
+    problem: String,
+}
+
 impl Verify {
-    /// Verifies the image.
-    pub(crate) fn run(self, _out: Output) -> Done {
-        let _ = self.store.path()?;
-        Err(Failure::not_built("sal image verify"))
+    /// Verifies the image and shows what differs; any difference is a failure.
+    pub(crate) fn run(self, out: Output) -> Done {
+        let store = store::open(&self.store)?;
+        let reference = store.find(&self.image)?.reference()?;
+        let report = store.verify(&reference)?;
+        let sound = report.is_sound();
+        let differences = report
+            .differences
+            .into_iter()
+            .map(|found| Different { what: found.what, problem: found.problem });
+        let answer = Answer {
+            reference: reference.to_string(),
+            sound,
+            blobs: report.blobs,
+            entries: report.entries,
+            differences: differences.collect(),
+            more: report.more,
+        };
+        out.either(&answer, text)?;
+        if sound {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let count = answer.differences.len() + answer.more;
+        Err(Failure::Refused(Refusal::new(
+            Code::Image,
+            format!("the image {reference} differs in {count} places from what was imported"),
+            "nothing may run in it: remove it from the store and import it again",
+        )))
     }
+}
+
+fn text(answer: &Answer) -> Text {
+    let text = Text::default()
+        .field("reference", &answer.reference)
+        .field("compared", format_args!("{} blobs, {} files", answer.blobs, answer.entries))
+        .lines(&answer.differences, |found| format!("differs    {}: {}", found.what, found.problem));
+    if answer.more > 0 { text.line(format_args!("and {} more", answer.more)) } else { text }
 }
