@@ -94,7 +94,8 @@ impl Seen {
 
     /// The error object of a failed `--json` call.
     pub fn error(&self) -> Value {
-        let value: Value = serde_json::from_str(self.stderr.trim()).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        let value: Value =
+            serde_json::from_str(self.stderr.trim()).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         value["error"].clone()
     }
 }
