@@ -230,3 +230,144 @@ impl Tracker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::{ContainerId, ExecId};
+    use crate::domain::outcome::{Cause, Ending, Evidence, Forced};
+    use crate::ledger::apply::{requested, tests::intent};
+    use proptest::prelude::*;
+
+    /// What the world holds of one run: the supervisor's records, in order, and what a sweep leaves.
+    #[derive(Clone, Debug)]
+    struct World {
+        records: Vec<Record>,
+        left: Vec<String>,
+    }
+
+    fn world() -> impl Strategy<Value = World> {
+        let left = || prop_oneof![3 => Just(vec![]), 1 => Just(vec!["cgroup".to_owned()])];
+        let end = prop_oneof![
+            (0u8..3).prop_map(|n| (Ending::Exited(n), None)),
+            Just((Ending::Signalled(9), Some(Forced::Cancel))),
+            Just((Ending::Signalled(9), Some(Forced::Deadline))),
+            Just((Ending::Unknown, None)),
+        ]
+        .prop_map(|(ending, forced)| Record::Exited {
+            ending,
+            evidence: Evidence { forced, ..Default::default() },
+        });
+        let fail =
+            (any::<bool>(), prop_oneof![Just("verify"), Just(CANCEL_STAGE)]).prop_map(|(mismatch, stage)| {
+                Record::StartFailed { stage: stage.into(), detail: String::new(), mismatch }
+            });
+        let start = || Record::Supervising { pid: 1, start_ticks: 1, container_id: ContainerId::fresh() };
+        let launch = || Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 };
+        let whole = prop_oneof![
+            (end, left()).prop_map(move |(end, left)| vec![start(), launch(), end, Record::Removed { left }]),
+            (fail, left()).prop_map(move |(fail, left)| vec![start(), fail, Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), launch(), Record::Removed { left }]),
+        ];
+        (whole, 0usize..5, left()).prop_map(|(mut records, kept, left)| {
+            records.truncate(kept);
+            World { records, left }
+        })
+    }
+
+    /// The ledger as a model: its row and its events.
+    struct Book {
+        row: Run,
+        events: Vec<RunEvent>,
+        commits: u32,
+    }
+
+    impl Book {
+        fn commit(&mut self, tracker: &mut Tracker) {
+            if tracker.must_commit() {
+                let (events, facts) = tracker.take_pending();
+                for event in &events {
+                    apply(&mut self.row, event).expect("a legal step");
+                }
+                facts.settle(&mut self.row);
+                self.events.extend(events);
+                self.commits += 1;
+                tracker.committed(self.row.clone());
+            }
+        }
+    }
+
+    fn settled(run: &Run) -> bool {
+        crate::service::settled(run)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        /// Crashes and cancels at any point, with all records replayed after each crash, give legal steps,
+        /// one end, one removal and an outcome that the records bear out.
+        #[test]
+        fn cmd8_any_crash_and_cancel_gives_one_end_that_the_records_bear_out(
+            world in world(),
+            crashes in prop::collection::vec(0usize..5, 0..4),
+            cancel in prop::option::of(0usize..5),
+        ) {
+            let mut book = Book { row: requested(intent()), events: vec![], commits: 1 };
+            let mut cancelled = false;
+            for stop in crashes.iter().copied().map(Some).chain([None]) {
+                if settled(&book.row) {
+                    break;
+                }
+                let mut tracker = Tracker::new(book.row.clone(), 1);
+                for (n, record) in world.records.iter().cloned().enumerate() {
+                    if stop == Some(n) || settled(tracker.run()) {
+                        break;
+                    }
+                    if cancel == Some(n) && !cancelled && tracker.cancel() {
+                        cancelled = true;
+                        book.commit(&mut tracker);
+                        prop_assert!(book.row.cancel_requested);
+                    }
+                    tracker.observe(record);
+                    book.commit(&mut tracker);
+                }
+                if stop.is_none() && !settled(tracker.run()) {
+                    tracker.over(world.left.clone(), "lost");
+                    book.commit(&mut tracker);
+                }
+            }
+            let run = &book.row;
+            prop_assert!(settled(run), "{:?}", run);
+            let count = |f: fn(&RunEvent) -> bool| book.events.iter().filter(|e| f(e)).count();
+            prop_assert_eq!(count(|e| matches!(e, RunEvent::Ended { .. } | RunEvent::Lost { .. })), 1);
+            let removals = count(|e| matches!(e, RunEvent::Removed | RunEvent::RemovalUncertain { .. }));
+            prop_assert!(removals <= 1);
+            let cancels = count(|e| matches!(e, RunEvent::CancelRequested));
+            prop_assert!(cancels <= 1);
+            let removed = world.records.iter().find_map(|r| match r {
+                Record::Removed { left } => Some(left.is_empty()),
+                _ => None,
+            });
+            let clean = removed.unwrap_or(world.left.is_empty());
+            prop_assert_eq!(run.cleanup, if clean { Cleanup::Confirmed } else { Cleanup::Uncertain });
+            let has = |f: fn(&Record) -> bool| world.records.iter().any(f);
+            let outcome = run.outcome.as_ref().expect("an outcome");
+            if has(|r| matches!(r, Record::Exited { .. })) {
+                prop_assert_eq!(run.state.is_terminal(), clean);
+                prop_assert!(run.state == RunState::Finished || !clean);
+            } else if has(|r| matches!(r, Record::StartFailed { .. })) {
+                prop_assert!(matches!(outcome.cause, Cause::StartFailed | Cause::Cancelled));
+            } else {
+                // Nobody saw an exit, so none may be told.
+                prop_assert_eq!(outcome.exit_code, None);
+                let never_ran = !has(|r| matches!(r, Record::Launching { .. }));
+                let want = if never_ran && run.cancel_requested { Cause::Cancelled } else { Cause::Interrupted };
+                prop_assert_eq!(outcome.cause, want);
+            }
+            if cancel.is_none() && crashes.is_empty() {
+                prop_assert!(book.commits <= 3);
+            }
+        }
+    }
+}
