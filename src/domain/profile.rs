@@ -94,6 +94,28 @@ pub const HOME: &str = "/tmp/home";
 /// Where the probe's executable is mounted in a proof container.
 pub const PROBE: &str = "/.salaam/probe";
 
+/// Kernel paths hidden from the command; moby's list, with the thermal and interrupt ones of its
+/// newest version.
+pub const MASKED: [&str; 14] = [
+    "/proc/acpi",
+    "/proc/asound",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/sys/devices/virtual/powercap",
+    "/sys/devices/system/cpu/cpu0/thermal_throttle",
+    "/sys/firmware",
+    "/sys/kernel/debug",
+];
+
+/// Kernel paths that are read-only for the command; moby's list.
+pub const READONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
 const MIB: u64 = 1024 * 1024;
 
 impl Profile {

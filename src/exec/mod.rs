@@ -1,6 +1,9 @@
 //! Executors: one trait, several backends, one conformance suite (design rule 4).
 
+pub mod native;
+pub mod oci;
 pub mod scripted;
+pub mod seccomp;
 
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
@@ -49,6 +52,11 @@ pub enum Observed {
 pub trait Executor: Send + Sync + 'static {
     /// The backend's name in runs and proofs: `oci`, `docker` or `scripted`.
     fn name(&self) -> &'static str;
+
+    /// Identity of the engine and the kernel; a change withdraws the proof (PRF.4).
+    fn identity(&self) -> String {
+        self.name().to_owned()
+    }
 
     /// Starts the life of the job's container. Returns once someone supervises it; what becomes of
     /// it is told by [`Executor::watch`].

@@ -11,6 +11,7 @@ mod driver;
 pub mod facade;
 mod output;
 pub mod ports;
+pub mod prove;
 pub mod readiness;
 pub mod recovery;
 mod sessions;

@@ -1,0 +1,296 @@
+//! All types of version 1 of the interface, with the names that scripts rely on.
+//!
+//! Requests refuse unknown fields, so that a misspelt option is never dropped; answers may gain
+//! fields, so readers ignore those they do not know. The enumerations are the domain's own: their
+//! names are part of the contract there too.
+
+use crate::domain::manifest::Change;
+use crate::domain::outcome::Cause;
+use crate::domain::refusal::Code;
+use crate::domain::run::{Cleanup, RunState};
+use crate::domain::session::SessionKind;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// The one form of an error.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorBody {
+    /// What went wrong.
+    pub error: ErrorDetail,
+}
+
+/// What went wrong, and the next step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ErrorDetail {
+    /// The kind, for programs.
+    pub code: Code,
+    /// One sentence that names the thing and the limit.
+    pub message: String,
+    /// What to do next; may be empty.
+    pub hint: String,
+}
+
+/// Asks for a new session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CreateSession {
+    /// What the session may do.
+    pub kind: SessionKind,
+    /// Absolute path of the project directory on the service's host.
+    pub cwd: String,
+}
+
+/// A session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Session {
+    /// Its id.
+    pub session_id: String,
+    /// What it may do.
+    pub kind: SessionKind,
+    /// The project directory that it was made from.
+    pub cwd: String,
+    /// The workspace of a coding session.
+    pub workspace: Option<Workspace>,
+    /// What the import left out.
+    pub excluded: Vec<Excluded>,
+}
+
+/// A workspace's current revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Workspace {
+    /// Stable while revisions change.
+    pub id: String,
+    /// The current revision; the initial import is 1.
+    pub revision: u32,
+    /// Digest of that revision's manifest.
+    pub digest: String,
+    /// Its directory on the host.
+    pub root: String,
+}
+
+/// A path that the import left out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Excluded {
+    /// The path as the project spells it.
+    pub path: String,
+    /// Why it was left out.
+    pub reason: String,
+}
+
+/// All sessions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SessionList {
+    /// The sessions, oldest first.
+    pub sessions: Vec<Session>,
+}
+
+/// A workspace as it is on disk, beside what its revision says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkspaceView {
+    /// Stable while revisions change.
+    pub id: String,
+    /// The current revision.
+    pub revision: u32,
+    /// Digest of the current revision's manifest.
+    pub digest: String,
+    /// Digest of what lies in the directory now.
+    pub observed_digest: String,
+    /// The revision's directory on the host.
+    pub root: String,
+    /// How the directory differs from the revision.
+    pub changes: Vec<PathChange>,
+    /// What the import left out.
+    pub excluded: Vec<Excluded>,
+}
+
+/// One path that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PathChange {
+    /// The path below the root.
+    pub path: String,
+    /// What happened to it.
+    pub change: Change,
+}
+
+/// Asks for a command to be run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StartCommand {
+    /// The text for the image's `/bin/sh -c`.
+    pub command: String,
+    /// Makes the start idempotent in its session; chosen by the service if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_key: Option<String>,
+    /// Directory below `/work`; absent means `/work` itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cwd: Option<String>,
+    /// The workspace revision that the command is meant for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u32>,
+}
+
+/// A run of a command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Run {
+    /// Its id.
+    pub run_id: String,
+    /// The session it belongs to.
+    pub session_id: String,
+    /// The key that makes its start idempotent.
+    pub step_key: String,
+    /// The command text.
+    pub command: String,
+    /// Directory below `/work`; `.` is `/work` itself.
+    pub cwd: String,
+    /// The workspace revision it runs on.
+    pub revision: u32,
+    /// Where it is.
+    pub state: RunState,
+    /// The recovery phase it waits in, if any.
+    pub recovery_phase: Option<String>,
+    /// True once a cancel is committed.
+    pub cancel_requested: bool,
+    /// How it ended; null until that is known.
+    pub outcome: Option<Outcome>,
+    /// Its output so far.
+    pub output: Output,
+    /// How near the limits it came.
+    pub headroom: Headroom,
+    /// Whether its traces are gone.
+    pub cleanup: Cleanup,
+    /// The image it runs in.
+    pub image: RunImage,
+    /// `oci`, `docker` or `scripted`.
+    pub executor: String,
+}
+
+impl Run {
+    /// True when waiting longer is in vain: the run is at its end, or only `reconcile` can move it.
+    pub fn is_settled(&self) -> bool {
+        self.state.is_terminal() || self.cleanup == Cleanup::Uncertain
+    }
+
+    /// The exit code of a caller who waited: the command's own, 137 for deadline, cancelled and oom,
+    /// 125 when the run or its cleanup is uncertain.
+    pub fn process_exit_code(&self) -> u8 {
+        match &self.outcome {
+            Some(outcome) if self.cleanup != Cleanup::Uncertain => {
+                crate::domain::outcome::Outcome::from(outcome.clone()).process_exit_code()
+            }
+            _ => 125,
+        }
+    }
+}
+
+/// The image of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunImage {
+    /// Digest of the platform manifest.
+    pub manifest: String,
+    /// Digest of the image configuration.
+    pub config: String,
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Outcome {
+    /// The exit status, 128+n when signalled; null only if unknown.
+    pub exit_code: Option<u8>,
+    /// The signal that ended the main process.
+    pub signal: Option<u8>,
+    /// Why it ended.
+    pub cause: Cause,
+    /// One sentence for a person; empty when the cause says it all.
+    pub detail: String,
+    /// Processes killed for want of memory.
+    pub oom_kills: u64,
+    /// Forks refused by the process limit.
+    pub pids_limit_hits: u64,
+}
+
+/// How much a command wrote.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Output {
+    /// Bytes kept, addressed by offset.
+    pub stored_bytes: u64,
+    /// Bytes written.
+    pub total_bytes: u64,
+    /// True when some were not kept.
+    pub truncated: bool,
+}
+
+/// How near the limits a run came; null where the kernel does not say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Headroom {
+    /// Peak memory in bytes.
+    pub memory_peak: Option<u64>,
+    /// Peak number of processes and threads.
+    pub pids_peak: Option<u64>,
+    /// CPU time in milliseconds.
+    pub cpu_ms: Option<u64>,
+    /// Throttled time in milliseconds.
+    pub throttled_ms: Option<u64>,
+}
+
+/// The runs of a session.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunList {
+    /// The runs, oldest first.
+    pub runs: Vec<Run>,
+}
+
+/// The answer to a cancel: the run, and whether there was anything left to cancel.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Cancelled {
+    /// The run after the cancel.
+    #[serde(flatten)]
+    pub run: Run,
+    /// True when it had ended before.
+    pub already_finished: bool,
+}
+
+/// The state of the service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    /// Whether new commands are admitted.
+    pub ready: bool,
+    /// Why not.
+    pub reason: Option<String>,
+    /// `oci`, `docker`, `scripted` or `none`.
+    pub executor: String,
+    /// Digest of the startup proof.
+    pub proof_digest: Option<String>,
+    /// Number of live runs.
+    pub runs: u32,
+    /// Process id of the service, as it sees itself.
+    pub pid: u32,
+    /// Version of the service.
+    pub version: String,
+    /// The pinned image, such as `docker.io/library/node@sha256:…`.
+    pub image: Option<String>,
+    /// Wall-clock time of its start, RFC 3339, for display only.
+    pub started: String,
+}
+
+/// Asks the service to stop.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Shutdown {
+    /// Cancel running commands first; otherwise their supervisors go on.
+    #[serde(default)]
+    pub cancel: bool,
+}
+
+/// A removed thing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Removed {
+    /// Its id.
+    pub removed: String,
+}
+
+/// The service has accepted to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Stopping {
+    /// Always true.
+    pub stopping: bool,
+}

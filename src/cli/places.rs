@@ -1,0 +1,50 @@
+//! Where things lie when nothing is said: the XDG base directories.
+
+use crate::domain::refusal::{Code, Refusal};
+use std::env;
+use std::path::{Path, PathBuf};
+
+/// The state directory: `asked`, else `$XDG_STATE_HOME/salaam`, else `~/.local/state/salaam`.
+pub(crate) fn state(asked: Option<&Path>) -> Result<PathBuf, Refusal> {
+    place(asked, "XDG_STATE_HOME", ".local/state/salaam", "salaam", "--state")
+}
+
+/// The image store: `asked`, else `$XDG_DATA_HOME/salaam/images`, else under `~/.local/share`.
+pub(crate) fn image_store(asked: Option<&Path>) -> Result<PathBuf, Refusal> {
+    place(asked, "XDG_DATA_HOME", ".local/share/salaam/images", "salaam/images", "--image-store")
+}
+
+/// A path that the user gave, independent of the working directory. Symbolic links stay.
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
+    std::path::absolute(path).map_err(|error| {
+        Refusal::new(
+            Code::Invalid,
+            format!("the path '{}' cannot be made absolute: {error}", path.display()),
+            "give a whole path",
+        )
+    })
+}
+
+fn place(
+    asked: Option<&Path>,
+    variable: &str,
+    in_home: &str,
+    in_base: &str,
+    flag: &str,
+) -> Result<PathBuf, Refusal> {
+    if let Some(path) = asked {
+        return absolute(path);
+    }
+    // The XDG specification has relative values ignored.
+    let base = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    if let Some(base) = base(variable) {
+        return Ok(base.join(in_base));
+    }
+    base("HOME").map(|home| home.join(in_home)).ok_or_else(|| {
+        Refusal::new(
+            Code::Invalid,
+            format!("neither {flag} nor {variable} nor HOME names a directory"),
+            format!("give {flag} DIR"),
+        )
+    })
+}

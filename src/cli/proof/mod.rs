@@ -1,0 +1,4 @@
+//! `sal proof …`.
+
+pub(crate) mod compare;
+pub(crate) mod show;

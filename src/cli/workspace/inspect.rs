@@ -1,0 +1,37 @@
+//! `sal workspace inspect`: the revision, and how its directory differs from it now.
+
+use crate::api::wire::WorkspaceView;
+use crate::cli::args::OneSession;
+use crate::cli::connect::with_client;
+use crate::cli::failure::Done;
+use crate::cli::output::{Output, Text, name};
+use std::process::ExitCode;
+
+/// Arguments of `workspace inspect`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    at: OneSession,
+}
+
+impl Inspect {
+    /// Shows the workspace.
+    pub(crate) fn run(self, out: Output) -> Done {
+        let OneSession { session, state } = self.at;
+        with_client(&state.path()?, async |mut client| {
+            out.either(&client.workspace(&session).await?, text)?;
+            Ok(ExitCode::SUCCESS)
+        })
+    }
+}
+
+fn text(view: &WorkspaceView) -> Text {
+    Text::default()
+        .field("workspace", &view.id)
+        .field("revision", view.revision)
+        .field("digest", &view.digest)
+        .field("observed", &view.observed_digest)
+        .field("root", &view.root)
+        .lines(&view.changes, |change| format!("{:<10} {}", name(&change.change), change.path))
+        .lines(&view.excluded, |left_out| format!("excluded   {}  ({})", left_out.path, left_out.reason))
+}

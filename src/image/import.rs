@@ -1,0 +1,229 @@
+//! Imports an OCI image layout into the store (IMG.1–4).
+//!
+//! Everything is staged in one directory under `tmp/`: blobs are copied and verified, then unpacked
+//! from the copies, so what a layout's owner changes meanwhile changes nothing. Only when all is
+//! known to be right are blobs and bundle moved into place, and the record written.
+
+use super::blob::Blob;
+use super::error::ImageError;
+use super::layer::{self, Budget};
+use super::layout::{self, Layout};
+use super::record::{FORMAT, ImageRecord};
+use super::root::Root;
+use super::store::{Store, fresh_name, remove_dir, sync_dir};
+use super::unpack::{Hashes, Unpacker};
+use super::{bundle, prepare, tree, verify};
+use crate::domain::digest::Digest;
+use crate::domain::job::ImagePin;
+use rustix::fs::FlockOperation;
+use std::fs::{DirBuilder, File, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// Holds the list of [`tree::TreeEntry`] of a bundle.
+const TREE_FILE: &str = "tree.json";
+
+impl Store {
+    /// Imports the image of the layout directory `dir`, under `name` if given, else under the name
+    /// that the layout annotates, else as `localhost/imported`. Its reference is
+    /// `NAME@<manifest digest>`.
+    ///
+    /// An image that is here already keeps its bundle; the layout is verified all the same, and a
+    /// new name is added to the record. One that has changed here is not repaired: remove it first.
+    ///
+    /// # Errors
+    /// The [`ImageError`] that applies, naming the blob, entry or limit; nothing is left behind.
+    pub fn import_layout(&self, dir: &Path, name: Option<&str>) -> Result<ImageRecord, ImageError> {
+        let layout = layout::read(dir, name, self.limits())?;
+        let _lock = self.lock(FlockOperation::LockExclusive)?;
+        if let Some(record) = self.record(&layout.manifest.digest)? {
+            return self.import_again(dir, &layout, record);
+        }
+        self.sweep()?;
+        let stage = Stage::make(self.dir())?;
+        for blob in layout.blobs() {
+            blob.copy(dir, &blob.path(stage.path()))?;
+        }
+        let made = self.make_bundle(&stage, &layout)?;
+        self.publish(&stage, &layout, made)
+    }
+
+    fn import_again(
+        &self,
+        dir: &Path,
+        layout: &Layout,
+        mut record: ImageRecord,
+    ) -> Result<ImageRecord, ImageError> {
+        layout.blobs().try_for_each(|blob| blob.verify(dir))?;
+        verify::check_record(self, &record)?;
+        let before = record.clone();
+        let name = layout.reference.name();
+        if record.name != name && record.other_names.iter().all(|n| n != name) {
+            record.other_names.push(name.to_owned());
+        }
+        if let (None, Some(index)) = (&record.index, &layout.index) {
+            let stage = Stage::make(self.dir())?;
+            index.copy(dir, &index.path(stage.path()))?;
+            self.publish_blob(&stage, index)?;
+            record.index = Some(index.digest.clone());
+            record.blobs.insert(0, index.clone().into());
+        }
+        if record != before {
+            self.write_record(&record)?;
+        }
+        Ok(record)
+    }
+
+    /// Unpacks the staged blobs to `bundle/` of the stage.
+    fn make_bundle(&self, stage: &Stage, layout: &Layout) -> Result<Made, ImageError> {
+        let dir = stage.path().join("bundle");
+        let rootfs = dir.join("rootfs");
+        DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::io("create", &dir))?;
+        std::fs::create_dir(&rootfs).map_err(ImageError::io("create", &rootfs))?;
+        // The mode that uid 65532 needs to enter its root, whatever the umask.
+        std::fs::set_permissions(&rootfs, Permissions::from_mode(0o755))
+            .map_err(ImageError::io("chmod", &rootfs))?;
+        let root = Root::open(&rootfs).map_err(ImageError::errno("open", &rootfs))?;
+        let limit = self.limits().unpacked_bytes;
+        let mut budget = Budget { limit, left: limit };
+        let hashes = unpack_layers(&root, stage, layout, self.limits(), &mut budget)?;
+        bundle::write(&root, &dir.join("etc"))?;
+        prepare::prepare(&root)?;
+        let entries = tree::walk(&dir, &["rootfs", "etc"], &hashes)?;
+        let path = dir.join(TREE_FILE);
+        let json = serde_json::to_vec(&entries).map_err(|e| ImageError::io("write", &path)(e.into()))?;
+        std::fs::write(&path, &json).map_err(ImageError::io("write", &path))?;
+        Ok(Made { tree: Digest::of(&json), unpacked: limit - budget.left })
+    }
+
+    fn publish(&self, stage: &Stage, layout: &Layout, made: Made) -> Result<ImageRecord, ImageError> {
+        // One syncfs(2) for all of the tree costs less than an fsync(2) a file.
+        let opened = File::open(stage.path()).map_err(ImageError::io("open", stage.path()))?;
+        rustix::fs::syncfs(&opened).map_err(ImageError::errno("sync", stage.path()))?;
+        for blob in layout.blobs() {
+            self.publish_blob(stage, blob)?;
+        }
+        let manifest = &layout.manifest.digest;
+        let (from, to) = (stage.path().join("bundle"), self.bundle_dir(manifest));
+        // One without a record was left by a crash between this rename and the record.
+        remove_dir(&to)?;
+        std::fs::rename(&from, &to).map_err(ImageError::io("publish", &to))?;
+        sync_dir(&self.dir().join("blobs/sha256"))?;
+        sync_dir(&self.dir().join("bundles"))?;
+        let record = ImageRecord {
+            format: FORMAT,
+            pin: ImagePin {
+                reference: layout.reference.without_tag().to_string(),
+                manifest: manifest.clone(),
+                config: layout.config.digest.clone(),
+                diff_ids: layout.layers.iter().map(|l| l.diff_id.clone()).collect(),
+            },
+            name: layout.reference.name().to_owned(),
+            other_names: Vec::new(),
+            tag: layout.reference.tag().map(str::to_owned),
+            index: layout.index.as_ref().map(|i| i.digest.clone()),
+            size: layout.blobs().map(|b| b.size).sum(),
+            unpacked: made.unpacked,
+            created: layout.created.clone(),
+            imported: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
+            blobs: layout.blobs().cloned().map(Into::into).collect(),
+            tree: made.tree,
+            seals: verify::seals(&to)?,
+        };
+        self.write_record(&record)?;
+        Ok(record)
+    }
+
+    fn publish_blob(&self, stage: &Stage, blob: &Blob) -> Result<(), ImageError> {
+        let to = blob.path(self.dir());
+        match std::fs::rename(blob.path(stage.path()), &to) {
+            // Two layers may be one blob.
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound && to.exists() => Ok(()),
+            other => other.map_err(ImageError::io("publish", &to)),
+        }
+    }
+
+    fn write_record(&self, record: &ImageRecord) -> Result<(), ImageError> {
+        let path = self.record_path(&record.pin.manifest);
+        let json = serde_json::to_vec_pretty(record).map_err(|e| ImageError::io("write", &path)(e.into()))?;
+        self.write_aside(&path, &json)
+    }
+
+    /// Deletes what a crashed import left; the caller holds the lock, so nobody writes there.
+    fn sweep(&self) -> Result<(), ImageError> {
+        let tmp = self.dir().join("tmp");
+        for left in std::fs::read_dir(&tmp).map_err(ImageError::io("list", &tmp))? {
+            let left = left.map_err(ImageError::io("list", &tmp))?;
+            let path = left.path();
+            if left.file_type().is_ok_and(|t| t.is_dir()) {
+                remove_dir(&path)?;
+            } else {
+                std::fs::remove_file(&path).map_err(ImageError::io("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Layout {
+    /// Every blob: index if any, manifest, configuration, layers; one that is there twice, once.
+    fn blobs(&self) -> impl Iterator<Item = &Blob> {
+        let mut seen = std::collections::HashSet::new();
+        let layers = self.layers.iter().map(|l| &l.blob);
+        self.index
+            .iter()
+            .chain([&self.manifest, &self.config])
+            .chain(layers)
+            .filter(move |b| seen.insert(b.digest.clone()))
+    }
+}
+
+/// What became of unpacking.
+struct Made {
+    tree: Digest,
+    unpacked: u64,
+}
+
+fn unpack_layers(
+    root: &Root,
+    stage: &Stage,
+    layout: &Layout,
+    limits: &super::limits::Limits,
+    budget: &mut Budget,
+) -> Result<Hashes, ImageError> {
+    let mut unpacker = Unpacker::new(root, limits).map_err(ImageError::errno("stat", stage.path()))?;
+    for layer in &layout.layers {
+        let blob = layer.blob.path(stage.path());
+        layer::unpack(&blob, layer, budget, |chunks| unpacker.layer(&layer.blob.digest, chunks))?;
+    }
+    Ok(unpacker.finish())
+}
+
+/// A directory that is written aside, deleted with all in it when dropped.
+struct Stage {
+    dir: PathBuf,
+}
+
+impl Stage {
+    fn make(store: &Path) -> Result<Self, ImageError> {
+        let dir = store.join("tmp").join(fresh_name());
+        let blobs = dir.join("blobs/sha256");
+        DirBuilder::new()
+            .mode(0o700)
+            .recursive(true)
+            .create(&blobs)
+            .map_err(ImageError::io("create", &blobs))?;
+        Ok(Self { dir })
+    }
+
+    fn path(&self) -> &Path {
+        &self.dir
+    }
+}
+
+impl Drop for Stage {
+    fn drop(&mut self) {
+        // Whatever cannot be deleted now is swept by the next import.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}

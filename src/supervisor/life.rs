@@ -1,0 +1,429 @@
+//! A container's life, read straight down: lock → create → verify → launch → watch → evidence →
+//! remove. Each step is a synced record before the next one is taken.
+
+use super::cgroup::{Groups, Host};
+use super::container::{Container, CreateError, Stdio, attach, without_cgroups};
+use super::evidence::Mounts;
+use super::init::{Init, gate};
+use super::output::Drain;
+use super::record::Recorder;
+use super::{sweep, sys, verify};
+use crate::domain::job::{FORMAT, JOB_FILE, Job};
+use crate::domain::outcome::{Ending, Evidence, Forced};
+use crate::domain::record::Record;
+use crate::exec::oci;
+use crate::exec::seccomp;
+use nix::fcntl::OFlag;
+use nix::libc;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, CpuSet, setns};
+use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, recv, send, socketpair};
+use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// File name of the liveness lock in a run directory.
+pub const LOCK_FILE: &str = "lock";
+
+/// Entry of `sal supervise RUN_DIR` and `sal supervise --sweep RUN_DIR CONTAINER_ID`.
+pub fn main(args: &[OsString]) -> ExitCode {
+    match args {
+        [flag, dir, id] if flag == "--sweep" => sweep::main(Path::new(dir), &id.to_string_lossy()),
+        [dir] => match run(Path::new(dir)) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("supervisor: {}: {e}", dir.to_string_lossy());
+                ExitCode::FAILURE
+            }
+        },
+        _ => {
+            eprintln!("supervisor: this entry is for the service alone");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(dir: &Path) -> std::io::Result<()> {
+    sys::new_session();
+    // Synchronous, so that the cause of a failed creation is not lost with the process.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(tracing::Level::ERROR)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .try_init();
+    let _lock = lock(dir)?;
+    let job: Job = serde_json::from_slice(&std::fs::read(dir.join(JOB_FILE))?)?;
+    if job.format != FORMAT {
+        return Err(std::io::Error::other(format!("job format {} is not {FORMAT}", job.format)));
+    }
+    let mut recorder = Recorder::create(dir)?;
+    let pid = std::process::id() as i32;
+    recorder.append(&Record::Supervising {
+        pid,
+        start_ticks: start_ticks(pid)?,
+        container_id: job.container_id.clone(),
+    })?;
+    // Cancel is ordered by SIGTERM; blocked here so that it waits until it is read.
+    let mut cancel = SigSet::empty();
+    cancel.add(Signal::SIGTERM);
+    cancel.thread_block()?;
+    let cancel = SignalFd::with_flags(&cancel, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
+    let deadline = TimerFd::new(ClockId::CLOCK_BOOTTIME, TimerFlags::TFD_CLOEXEC)?;
+    deadline.set(
+        Expiration::OneShot(TimeSpec::nanoseconds(job.deadline_ns.max(1) as i64)),
+        TimerSetTimeFlags::TFD_TIMER_ABSTIME,
+    )?;
+
+    let mut groups = None;
+    let started = Live::create(dir, &job, &mut groups, Triggers { cancel, deadline });
+    let end = match started {
+        Ok(mut live) => live.see_to_the_end(&job, &mut recorder)?,
+        Err(failure) => failure.into_record(),
+    };
+    recorder.append(&end)?;
+    let left = groups.map_or_else(Vec::new, |groups| {
+        groups.kill_all_if_any();
+        groups.remove()
+    });
+    std::fs::remove_dir_all(dir.join("oci")).or_else(|e| match e.kind() {
+        std::io::ErrorKind::NotFound => Ok(()),
+        _ => Err(e),
+    })?;
+    recorder.append(&Record::Removed { left })
+}
+
+/// Takes the liveness lock. fcntl, because an flock would be inherited by the container's init.
+fn lock(dir: &Path) -> std::io::Result<File> {
+    let file = File::options().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE))?;
+    let region = libc::flock {
+        l_type: libc::F_WRLCK as libc::c_short,
+        l_whence: libc::SEEK_SET as libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    nix::fcntl::fcntl(file.as_raw_fd(), nix::fcntl::FcntlArg::F_SETLK(&region))?;
+    Ok(file)
+}
+
+/// Field 22 of `/proc/PID/stat` (proc(5)).
+fn start_ticks(pid: i32) -> std::io::Result<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
+    after
+        .split_whitespace()
+        .nth(19)
+        .and_then(|f| f.parse().ok())
+        .ok_or_else(|| std::io::Error::other(format!("/proc/{pid}/stat has no start time")))
+}
+
+struct Triggers {
+    cancel: SignalFd,
+    deadline: TimerFd,
+}
+
+enum Failure {
+    Start { stage: String, detail: String, mismatch: bool },
+    Forced(Forced),
+}
+
+impl Failure {
+    fn new(stage: &str, detail: impl std::fmt::Display) -> Self {
+        Self::Start { stage: stage.to_owned(), detail: detail.to_string(), mismatch: false }
+    }
+
+    fn into_record(self) -> Record {
+        match self {
+            Self::Start { stage, detail, mismatch } => Record::StartFailed { stage, detail, mismatch },
+            // The command never ran; what forced the end is the whole story.
+            Self::Forced(forced) => Record::Exited {
+                ending: Ending::Unknown,
+                evidence: Evidence { forced: Some(forced), ..Evidence::default() },
+            },
+        }
+    }
+}
+
+impl From<CreateError> for Failure {
+    fn from(e: CreateError) -> Self {
+        Self::new(e.step, e.detail)
+    }
+}
+
+/// A created container whose command has not been let go.
+struct Live {
+    groups: Groups,
+    pid: i32,
+    pidfd: OwnedFd,
+    gate: OwnedFd,
+    drain: Drain,
+    mounts: Mounts,
+    triggers: Triggers,
+    reaped: bool,
+}
+
+impl Live {
+    fn create(
+        dir: &Path,
+        job: &Job,
+        groups: &mut Option<Groups>,
+        triggers: Triggers,
+    ) -> Result<Self, Failure> {
+        // libcontainer keeps the caller's groups when the spec has none.
+        nix::unistd::setgroups(&[]).map_err(|e| Failure::new("setgroups", e))?;
+        let cpu = choose_cpu(job).map_err(|e| Failure::new("affinity", e))?;
+        let host = Host::detect().map_err(|e| Failure::new("cgroup", e))?;
+        let made = groups.insert(Groups::of(host.clone(), job.container_id.as_str()));
+        made.create(&job.profile, cpu).map_err(|e| Failure::new("cgroup", e))?;
+        let groups = Groups::of(host, job.container_id.as_str());
+
+        let filters = seccomp::compile(seccomp::PROFILE).map_err(|e| Failure::new("seccomp", e))?;
+        let (ours, theirs) =
+            socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)
+                .map_err(|e| Failure::new("gate", e))?;
+        let init = Init::new(job, filters, theirs.as_raw_fd(), ours.as_raw_fd())
+            .map_err(|e| Failure::new("command", e))?;
+        let (stdio, pipe) = streams(job.profile.uid).map_err(|e| Failure::new("streams", e))?;
+        let drain = Drain::create(pipe, &job.output, job.profile.output_bytes)
+            .map_err(|e| Failure::new("output", e))?;
+
+        let own = Namespaces::of("self").map_err(|e| Failure::new("namespaces", e))?;
+        let spec = oci::spec(job).map_err(|e| Failure::new("spec", e))?;
+        groups.enter().map_err(|e| Failure::new("cgroup", e))?;
+        without_cgroups()?;
+        let created = Container::create(job.container_id.as_str(), dir, &spec, init, stdio);
+        setns(own.mounts.as_fd(), CloneFlags::CLONE_NEWNS).map_err(|e| Failure::new("namespaces", e))?;
+        groups.leave().map_err(|e| Failure::new("cgroup", e))?;
+        let mut container = created?;
+        drop(theirs);
+
+        let pid = container.pid().ok_or_else(|| Failure::new("create", "no process id"))?;
+        let pidfd = rustix::process::Pid::from_raw(pid)
+            .ok_or(rustix::io::Errno::SRCH)
+            .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()))
+            .map_err(|e| Failure::new("create", e))?;
+        let theirs = Namespaces::of(&pid.to_string()).map_err(|e| Failure::new("namespaces", e))?;
+        attach(&groups.view(), &own.mounts, &theirs.mounts)?;
+        if job.profile.namespaces.network {
+            bring_loopback_up(&own.network, &theirs.network).map_err(|e| Failure::new("network", e))?;
+        }
+        container.start()?;
+        wait_until_ready(&ours, &triggers)?;
+        let mismatches =
+            verify::effective(pid, &job.profile, &groups).map_err(|e| Failure::new("verify", e))?;
+        if !mismatches.is_empty() {
+            let all: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
+            return Err(Failure::Start { stage: "verify".into(), detail: all.join("; "), mismatch: true });
+        }
+        let mounts = Mounts::open(pid).map_err(|e| Failure::new("mounts", e))?;
+        Ok(Self { groups, pid, pidfd, gate: ours, drain, mounts, triggers, reaped: false })
+    }
+
+    /// Lets the command go and stays until it has ended; answers the exit record.
+    fn see_to_the_end(&mut self, job: &Job, recorder: &mut Recorder) -> std::io::Result<Record> {
+        recorder.append(&Record::Launching {
+            exec_id: job.exec_id.clone(),
+            pid: self.pid,
+            start_ticks: start_ticks(self.pid).unwrap_or(0),
+        })?;
+        send(self.gate.as_raw_fd(), &[gate::GO], MsgFlags::MSG_NOSIGNAL)?;
+        let mut evidence = Evidence::default();
+        let ending = self.watch(&mut evidence)?;
+        self.kill_and_reap(&mut evidence)?;
+        self.drain.sync()?;
+        self.groups.evidence(&mut evidence);
+        evidence.work = self.mounts.work();
+        evidence.scratch = self.mounts.scratch();
+        if ending != Ending::Exited(0) {
+            evidence.file_at_limit = self.mounts.has_file_of(job.profile.file_size);
+        }
+        evidence.stored_bytes = self.drain.stored();
+        evidence.total_bytes = self.drain.total();
+        Ok(Record::Exited { ending, evidence })
+    }
+
+    /// Drains output until the main process ends, is cancelled or is out of time.
+    fn watch(&mut self, evidence: &mut Evidence) -> std::io::Result<Ending> {
+        loop {
+            let (message, output, cancel, deadline, dead) = {
+                let mut fds = vec![
+                    PollFd::new(self.gate.as_fd(), PollFlags::POLLIN),
+                    PollFd::new(self.triggers.cancel.as_fd(), PollFlags::POLLIN),
+                    PollFd::new(self.triggers.deadline.as_fd(), PollFlags::POLLIN),
+                    PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN),
+                ];
+                fds.extend(self.drain.fd().map(|fd| PollFd::new(fd, PollFlags::POLLIN)));
+                match poll(&mut fds, PollTimeout::NONE) {
+                    Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                    Err(e) => return Err(e.into()),
+                }
+                let any = |at: usize| fds.get(at).and_then(|fd| fd.revents()).is_some_and(|r| !r.is_empty());
+                (any(0), any(4), any(1), any(2), any(3))
+            };
+            if output {
+                self.drain.read(16)?;
+            }
+            if message {
+                if let Some(ending) = self.take_message(evidence)? {
+                    return Ok(ending);
+                }
+            } else if dead {
+                // Init died without a word: the kernel killed it, or the whole namespace.
+                return Ok(Ending::Signalled(9));
+            }
+            if cancel || deadline {
+                // A natural end that is already told wins: exactly one terminal state.
+                evidence.forced = Some(if cancel { Forced::Cancel } else { Forced::Deadline });
+                return Ok(Ending::Signalled(9));
+            }
+        }
+    }
+
+    fn take_message(&self, evidence: &mut Evidence) -> std::io::Result<Option<Ending>> {
+        let mut buffer = [0u8; 512];
+        let n = match recv(self.gate.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            Ok(n) => n,
+            Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        match buffer[..n] {
+            [gate::EXITED, code] => Ok(Some(Ending::Exited(code))),
+            [gate::SIGNALLED, signal] => Ok(Some(Ending::Signalled(signal))),
+            [gate::EXEC_FAILED, a, b, c, d] => {
+                evidence.exec_errno = Some(i32::from_le_bytes([a, b, c, d]));
+                Ok(None)
+            }
+            // Closed: init is gone, or runs the command itself (a profile without our init).
+            [] => self.wait_for_death(),
+            _ => Err(std::io::Error::other("an unknown message came through the gate")),
+        }
+    }
+
+    fn wait_for_death(&self) -> std::io::Result<Option<Ending>> {
+        use nix::sys::wait::WaitStatus;
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT | WaitPidFlag::WNOHANG;
+        Ok(match waitid(Id::PIDFd(self.pidfd.as_fd()), flags)? {
+            WaitStatus::Exited(_, code) => Some(Ending::Exited(code as u8)),
+            WaitStatus::Signaled(_, signal, _) => Some(Ending::Signalled(signal as u8)),
+            _ => {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                None
+            }
+        })
+    }
+
+    /// Ends the PID namespace, empties the cgroup and reads the last output.
+    fn kill_and_reap(&mut self, evidence: &mut Evidence) -> std::io::Result<()> {
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
+        // A full pipe does not hold a killed process up; still, what it wrote is drained below.
+        if !self.reaped {
+            let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED);
+            self.reaped = true;
+        }
+        if !self.groups.processes().is_empty() {
+            self.groups.kill_all();
+        }
+        let before = evidence.forced;
+        while self.drain.fd().is_some() {
+            let total = self.drain.total();
+            self.drain.read(64)?;
+            if self.drain.total() == total {
+                // Open and empty although every process is gone: nothing more can come.
+                break;
+            }
+        }
+        evidence.forced = before;
+        Ok(())
+    }
+}
+
+/// Pins this process, and so the container, to one processor; containers spread by their id.
+fn choose_cpu(job: &Job) -> nix::Result<usize> {
+    let allowed = nix::sched::sched_getaffinity(Pid::from_raw(0))?;
+    let cpus: Vec<usize> = (0..CpuSet::count()).filter(|n| allowed.is_set(*n).unwrap_or(false)).collect();
+    let spread =
+        job.container_id.as_str().bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+    let cpu = cpus.get(spread % cpus.len().max(1)).copied().unwrap_or(0);
+    if job.profile.one_cpu {
+        let mut one = CpuSet::new();
+        one.set(cpu)?;
+        nix::sched::sched_setaffinity(Pid::from_raw(0), &one)?;
+    }
+    Ok(cpu)
+}
+
+/// `/dev/null`, and one pipe for both output streams, owned by the command's user so that
+/// `/dev/stdout` can be opened again.
+fn streams(uid: u32) -> std::io::Result<(Stdio, OwnedFd)> {
+    let (read, write) = nix::unistd::pipe2(OFlag::O_CLOEXEC)?;
+    nix::unistd::fchown(write.as_raw_fd(), Some(uid.into()), Some(uid.into()))?;
+    let error = write.try_clone()?;
+    Ok((Stdio { input: File::open("/dev/null")?.into(), output: write, error }, read))
+}
+
+struct Namespaces {
+    mounts: File,
+    network: File,
+}
+
+impl Namespaces {
+    fn of(pid: &str) -> std::io::Result<Self> {
+        let open = |name: &str| File::open(format!("/proc/{pid}/ns/{name}"));
+        Ok(Self { mounts: open("mnt")?, network: open("net")? })
+    }
+}
+
+fn bring_loopback_up(own: &File, theirs: &File) -> nix::Result<()> {
+    setns(theirs.as_fd(), CloneFlags::CLONE_NEWNET)?;
+    let up = sys::loopback_up();
+    setns(own.as_fd(), CloneFlags::CLONE_NEWNET)?;
+    up
+}
+
+/// Waits for the gate; a cancel or the deadline ends the wait.
+fn wait_until_ready(gate_end: &OwnedFd, triggers: &Triggers) -> Result<(), Failure> {
+    let mut fds = [
+        PollFd::new(gate_end.as_fd(), PollFlags::POLLIN),
+        PollFd::new(triggers.cancel.as_fd(), PollFlags::POLLIN),
+        PollFd::new(triggers.deadline.as_fd(), PollFlags::POLLIN),
+    ];
+    loop {
+        match poll(&mut fds, PollTimeout::NONE) {
+            Ok(_) => break,
+            Err(nix::errno::Errno::EINTR) => {}
+            Err(e) => return Err(Failure::new("prepare", e)),
+        }
+    }
+    let any = |at: usize| fds[at].revents().is_some_and(|r| !r.is_empty());
+    if any(1) {
+        return Err(Failure::Forced(Forced::Cancel));
+    }
+    if any(2) {
+        return Err(Failure::Forced(Forced::Deadline));
+    }
+    let mut buffer = [0u8; 4096];
+    let n =
+        recv(gate_end.as_raw_fd(), &mut buffer, MsgFlags::empty()).map_err(|e| Failure::new("prepare", e))?;
+    match buffer[..n].split_first() {
+        Some((&gate::READY, _)) => Ok(()),
+        Some((&gate::FAILED, text)) => Err(Failure::new("prepare", String::from_utf8_lossy(text))),
+        _ => Err(Failure::new("prepare", "the container's init ended without a word")),
+    }
+}
+
+impl Groups {
+    /// Kills what a failed creation may have left inside.
+    fn kill_all_if_any(&self) {
+        if !self.processes().is_empty() {
+            self.kill_all();
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! The record file: one JSON line a step, synced before the next step is taken.
+
+use crate::domain::job::RECORDS_FILE;
+use crate::domain::record::Record;
+use std::fs::File;
+use std::io::Write;
+use std::path::Path;
+
+/// Appends records and tells them to whoever holds the other end of standard output.
+pub struct Recorder {
+    file: File,
+}
+
+impl Recorder {
+    /// Creates the record file; it must not exist, because a job is run once.
+    ///
+    /// # Errors
+    /// The system's error; `AlreadyExists` when the job was taken before.
+    pub fn create(run_dir: &Path) -> std::io::Result<Self> {
+        let path = run_dir.join(RECORDS_FILE);
+        let file = File::options().append(true).create_new(true).open(path)?;
+        File::open(run_dir)?.sync_all()?;
+        Ok(Self { file })
+    }
+
+    /// Appends a record, syncs it, then tells it.
+    ///
+    /// # Errors
+    /// The system's error; what the record says must then not be done.
+    pub fn append(&mut self, record: &Record) -> std::io::Result<()> {
+        let mut line = serde_json::to_vec(record)?;
+        line.push(b'\n');
+        self.file.write_all(&line)?;
+        self.file.sync_data()?;
+        // The service may be gone; its successor reads the file.
+        let _ = nix::unistd::write(std::io::stdout(), &line);
+        Ok(())
+    }
+}

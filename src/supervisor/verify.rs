@@ -1,0 +1,190 @@
+//! The effective configuration of a very container, read from the kernel at the gate (PRF.4).
+
+use super::cgroup::Groups;
+use crate::domain::profile::{Control, Profile, SCRATCH, SOURCE, WORK};
+use std::fs;
+
+/// One control that is not as the profile demands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The control.
+    pub control: Control,
+    /// What the profile demands.
+    pub expected: String,
+    /// What the kernel shows.
+    pub observed: String,
+}
+
+impl std::fmt::Display for Mismatch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let name = serde_json::to_string(&self.control).unwrap_or_default();
+        write!(f, "{}: expected {}, observed {}", name.trim_matches('"'), self.expected, self.observed)
+    }
+}
+
+/// What `/proc/PID` shows of a container's first process.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    /// `status`.
+    pub status: String,
+    /// `limits`.
+    pub limits: String,
+    /// `mountinfo`.
+    pub mountinfo: String,
+    /// `cgroup`.
+    pub cgroup: String,
+    /// Namespace links of the process, as (name, link).
+    pub namespaces: Vec<(String, String)>,
+    /// The same of the supervisor.
+    pub own_namespaces: Vec<(String, String)>,
+}
+
+const NAMESPACES: [&str; 6] = ["pid", "ipc", "uts", "net", "cgroup", "mnt"];
+
+impl Shown {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// The system's error for the first file that cannot be read.
+    pub fn read(pid: i32) -> std::io::Result<Self> {
+        let file = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
+        let links = |pid: &str| -> std::io::Result<Vec<(String, String)>> {
+            NAMESPACES
+                .iter()
+                .map(|n| {
+                    let link = fs::read_link(format!("/proc/{pid}/ns/{n}"))?;
+                    Ok(((*n).to_owned(), link.to_string_lossy().into_owned()))
+                })
+                .collect()
+        };
+        Ok(Self {
+            status: file("status")?,
+            limits: file("limits")?,
+            mountinfo: file("mountinfo")?,
+            cgroup: file("cgroup")?,
+            namespaces: links(&pid.to_string())?,
+            own_namespaces: links("self")?,
+        })
+    }
+}
+
+/// Compares what is shown with the profile; empty means equal.
+pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) -> Vec<Mismatch> {
+    let mut out = Vec::new();
+    let mut expect = |control, expected: String, observed: String| {
+        if expected != observed {
+            out.push(Mismatch { control, expected, observed });
+        }
+    };
+    let status = |key: &str| -> String {
+        let line = shown.status.lines().find_map(|l| l.strip_prefix(key)?.strip_prefix(':'));
+        line.unwrap_or("absent").split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    let id = profile.uid;
+    expect(Control::Identity, format!("{id} {id} {id} {id}"), status("Uid"));
+    expect(Control::Identity, format!("{id} {id} {id} {id}"), status("Gid"));
+    let extra = profile.extra_groups.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
+    expect(Control::Identity, extra, status("Groups"));
+    if profile.capabilities.is_empty() {
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+            expect(
+                Control::Capabilities,
+                format!("{set} 0000000000000000"),
+                format!("{set} {}", status(set)),
+            );
+        }
+    }
+    expect(Control::NoNewPrivileges, u8::from(profile.no_new_privileges).to_string(), status("NoNewPrivs"));
+    expect(Control::Seccomp, if profile.seccomp { "2" } else { "0" }.into(), status("Seccomp"));
+    if profile.one_cpu {
+        let list = status("Cpus_allowed_list");
+        expect(Control::OneCpu, "true".into(), list.parse::<u32>().is_ok().to_string());
+    }
+    for (control, name, value) in [
+        (Control::OpenFiles, "Max open files", profile.open_files),
+        (Control::FileSize, "Max file size", profile.file_size),
+        (Control::CoreSize, "Max core file size", profile.core_size),
+    ] {
+        let line = shown.limits.lines().find_map(|l| l.strip_prefix(name)).unwrap_or("absent");
+        let found = line.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
+        expect(control, format!("{value} {value}"), found);
+    }
+    let n = profile.namespaces;
+    let owned = [
+        ("pid", n.pid, Control::PidNamespace),
+        ("ipc", n.ipc, Control::IpcNamespace),
+        ("uts", n.uts, Control::UtsNamespace),
+        ("net", n.network, Control::Network),
+        ("cgroup", n.cgroup, Control::CgroupNamespace),
+    ];
+    for (name, own, control) in owned {
+        let link = |list: &[(String, String)]| list.iter().find(|(k, _)| k == name).map(|(_, v)| v.clone());
+        let same = link(&shown.namespaces) == link(&shown.own_namespaces);
+        expect(control, own.to_string(), (!same).to_string());
+    }
+    for (controllers, path) in groups {
+        let wanted = format!(":{controllers}:{path}");
+        let member = shown.cgroup.lines().any(|l| l.ends_with(&wanted));
+        expect(
+            Control::Memory,
+            format!("in {controllers}:{path}"),
+            if member {
+                format!("in {controllers}:{path}")
+            } else {
+                format!("in {}", shown.cgroup.replace('\n', " "))
+            },
+        );
+    }
+    for (point, read_only, control) in [
+        ("/", profile.readonly_image, Control::ReadonlyImage),
+        (SOURCE, profile.readonly_source, Control::ReadonlySource),
+    ] {
+        expect(control, read_only.to_string(), has_option(&shown.mountinfo, point, "ro").to_string());
+    }
+    for point in [WORK, SCRATCH] {
+        expect(
+            Control::Devices,
+            profile.deny_devices.to_string(),
+            has_option(&shown.mountinfo, point, "nodev").to_string(),
+        );
+    }
+    for (point, size, bytes, inodes) in [
+        (WORK, profile.work, Control::WorkBytes, Control::WorkInodes),
+        (SCRATCH, profile.scratch, Control::ScratchBytes, Control::ScratchInodes),
+    ] {
+        let found = super_options(&shown.mountinfo, point);
+        let value = |key: &str| {
+            found
+                .split(',')
+                .find_map(|o| o.strip_prefix(key)?.strip_prefix('='))
+                .unwrap_or("absent")
+                .to_owned()
+        };
+        expect(bytes, format!("{}k", size.bytes / 1024), value("size"));
+        expect(inodes, size.inodes.to_string(), value("nr_inodes"));
+    }
+    out
+}
+
+/// The last mount on a mount point is the one in sight.
+fn line_of<'a>(mountinfo: &'a str, point: &str) -> Option<&'a str> {
+    mountinfo.lines().rev().find(|l| l.split(' ').nth(4) == Some(point))
+}
+
+fn has_option(mountinfo: &str, point: &str, option: &str) -> bool {
+    line_of(mountinfo, point)
+        .and_then(|l| l.split(' ').nth(5))
+        .is_some_and(|options| options.split(',').any(|o| o == option))
+}
+
+fn super_options<'a>(mountinfo: &'a str, point: &str) -> &'a str {
+    line_of(mountinfo, point).and_then(|l| l.rsplit(' ').next()).unwrap_or("")
+}
+
+/// Reads and compares in one step.
+///
+/// # Errors
+/// The system's error when the process cannot be read: it is gone.
+pub fn effective(pid: i32, profile: &Profile, groups: &Groups) -> std::io::Result<Vec<Mismatch>> {
+    Ok(compare(&Shown::read(pid)?, profile, &groups.membership()))
+}

@@ -1,0 +1,393 @@
+//! Where workspaces lie, and how a revision becomes durable.
+//!
+//! ```text
+//!  <coding root>/                    0700, the operator's
+//!    ws-…/                           one workspace
+//!      r00001/ r00002/ …             published revisions, never rewritten
+//!      .staging-r00002/              written aside; renamed when synced
+//!    .removing-ws-…/                 a workspace on its way out
+//! ```
+//! Publish = write aside, one syncfs, rename to a name that must be new, sync the parent. A crash
+//! leaves at most a staging directory, which [`Store::sweep_staging`] removes. Everyone who stages
+//! holds a shared lock on the coding root (flock(2), freed by the kernel when its holder dies); a
+//! sweep needs it alone, so services that share a coding root do not sweep each other's work.
+
+use super::coding_root::{CodingRoot, RootError, check_root};
+use super::durable;
+use super::import::{ImportError, Imported, import};
+use super::policy::Limits;
+use crate::domain::ids::WorkspaceId;
+use crate::domain::refusal::{Code, Refusal};
+use rustix::fs::{FlockOperation, Mode};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+const STAGING: &str = ".staging-";
+const REMOVING: &str = ".removing-";
+/// Longest wait for a sweep of another process to end.
+const LOCK_WAIT: Duration = Duration::from_secs(5);
+const LOCK_STEP: Duration = Duration::from_millis(20);
+/// Most entries that are counted or swept in one go; far above 33 revisions of 2,048 entries.
+const COUNTED: u64 = 200_000;
+
+/// Why the store could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The coding root, or the project's place relative to it.
+    #[error(transparent)]
+    Root(#[from] RootError),
+    /// The project.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// The revision number is 0 or past the limit.
+    #[error("workspace {id} cannot have a revision {revision}; the limit is {limit}")]
+    Revisions {
+        /// The workspace.
+        id: WorkspaceId,
+        /// The number asked for.
+        revision: u32,
+        /// [`Limits::revisions`].
+        limit: u32,
+    },
+    /// The directories of the workspace hold too much.
+    #[error("workspace {id} keeps {kept} bytes in {}; with one more revision it may pass the limit of {limit}", path.display())]
+    Kept {
+        /// The workspace.
+        id: WorkspaceId,
+        /// Its directory.
+        path: PathBuf,
+        /// Bytes in all its directories.
+        kept: u64,
+        /// [`Limits::kept_bytes`].
+        limit: u64,
+    },
+    /// Another process sweeps the coding root and does not end.
+    #[error("another process has locked the coding root {} for 5 seconds", path.display())]
+    Locked {
+        /// The coding root.
+        path: PathBuf,
+    },
+    /// A file operation failed.
+    #[error("{what} {}: {source}", path.display())]
+    Io {
+        /// What was attempted.
+        what: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+}
+
+impl From<&StoreError> for Refusal {
+    fn from(error: &StoreError) -> Self {
+        let (code, hint) = match error {
+            StoreError::Root(root) => return root.into(),
+            StoreError::Import(import) => return import.into(),
+            StoreError::Revisions { .. } => {
+                (Code::LimitExceeded, "apply the diff to your checkout and create a new session from it")
+            }
+            StoreError::Kept { .. } => {
+                (Code::LimitExceeded, "move what editors left in older revisions out of the workspace")
+            }
+            StoreError::Locked { .. } => (Code::NotReady, "end the other process, or try again"),
+            StoreError::Io { .. } => (Code::Internal, "check the disk and the coding root, then try again"),
+        };
+        Self::new(code, error.to_string(), hint)
+    }
+}
+
+/// The workspaces below a coding root.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: CodingRoot,
+    limits: Limits,
+}
+
+impl Store {
+    /// Opens the store of a coding root, under the limits of WS.3.
+    ///
+    /// # Errors
+    /// What [`check_root`] refuses.
+    pub fn open(coding_root: &Path) -> Result<Self, RootError> {
+        Ok(Self { root: check_root(coding_root)?, limits: Limits::fixed() })
+    }
+
+    /// The coding root.
+    pub fn coding_root(&self) -> &CodingRoot {
+        &self.root
+    }
+
+    /// The limits that it keeps.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Checks that `project` and the coding root are not nested.
+    ///
+    /// # Errors
+    /// See [`CodingRoot::outside`].
+    pub fn outside(&self, project: &Path) -> Result<(), RootError> {
+        self.root.outside(project)
+    }
+
+    /// The directory of a revision, whether or not it exists.
+    pub fn root(&self, id: &WorkspaceId, revision: u32) -> PathBuf {
+        self.workspace(id).join(format!("r{revision:05}"))
+    }
+
+    fn workspace(&self, id: &WorkspaceId) -> PathBuf {
+        self.root.path().join(id.as_str())
+    }
+
+    /// Imports `project` as revision 1 of the new workspace `id`, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`]; nothing is left of the workspace.
+    pub fn create_workspace(&self, id: &WorkspaceId, project: &Path) -> Result<Created, StoreError> {
+        self.outside(project)?;
+        let _lock = self.share()?;
+        let directory = self.workspace(id);
+        rustix::fs::mkdir(&directory, Mode::RWXU).map_err(io("creating", &directory))?;
+        let created = self.fill(id, project, &directory);
+        if created.is_err()
+            && let Err(error) = std::fs::remove_dir_all(&directory)
+        {
+            tracing::warn!(path = %directory.display(), %error, "a failed workspace could not be removed");
+        }
+        created
+    }
+
+    fn fill(&self, id: &WorkspaceId, project: &Path, directory: &Path) -> Result<Created, StoreError> {
+        // The umask may have taken bits; uid 65532 reaches a revision through this directory.
+        let mode = Mode::from_raw_mode(0o755);
+        durable::open_directory(directory)
+            .and_then(|fd| rustix::fs::fchmod(fd, mode))
+            .map_err(io("setting the mode of", directory))?;
+        let staged = self.stage(id, 1)?;
+        let imported = import(project, staged.path(), &self.limits)?;
+        let root = staged.publish()?;
+        durable::sync_directory(self.root.path()).map_err(io("syncing", self.root.path()))?;
+        Ok(Created { root, imported })
+    }
+
+    /// Names a fresh directory in which a revision can be written aside. It does not exist yet, but
+    /// its parent does.
+    ///
+    /// # Errors
+    /// [`StoreError::Revisions`] past the last revision, [`StoreError::Kept`] when the workspace could
+    /// grow over its bytes, or a failed file operation.
+    pub fn stage(&self, id: &WorkspaceId, revision: u32) -> Result<Staged, StoreError> {
+        let limit = self.limits.revisions;
+        if revision == 0 || revision > limit {
+            return Err(StoreError::Revisions { id: id.clone(), revision, limit });
+        }
+        let lock = self.share()?;
+        let (kept, limit) = (self.kept_bytes(id)?, self.limits.kept_bytes);
+        if kept.saturating_add(self.limits.total_bytes) > limit {
+            return Err(StoreError::Kept { id: id.clone(), path: self.workspace(id), kept, limit });
+        }
+        let path = self.workspace(id).join(format!("{STAGING}r{revision:05}"));
+        remove(&path)?;
+        Ok(Staged { path, target: self.root(id, revision), published: false, _lock: lock })
+    }
+
+    /// Sums the bytes in all directories of a workspace, older revisions and editors' files included.
+    ///
+    /// # Errors
+    /// A directory that cannot be read.
+    pub fn kept_bytes(&self, id: &WorkspaceId) -> Result<u64, StoreError> {
+        let (mut bytes, mut counted) = (0u64, 0u64);
+        let mut pending = vec![self.workspace(id)];
+        while let Some(directory) = pending.pop() {
+            for entry in list(&directory)? {
+                counted += 1;
+                let Ok(metadata) = entry.metadata() else { continue };
+                if metadata.is_dir() {
+                    pending.push(entry.path());
+                } else {
+                    bytes = bytes.saturating_add(metadata.len());
+                }
+            }
+            if counted > COUNTED {
+                return Ok(u64::MAX);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// Removes a workspace with all its revisions; `false` when there was none.
+    ///
+    /// # Errors
+    /// A failed file operation; what is left is removed by the next [`Store::sweep_staging`].
+    pub fn remove_workspace(&self, id: &WorkspaceId) -> Result<bool, StoreError> {
+        let directory = self.workspace(id);
+        let aside = self.root.path().join(format!("{REMOVING}{id}"));
+        remove(&aside)?;
+        match durable::rename_new(&directory, &aside) {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(false),
+            Err(errno) => return Err(io("removing", &directory)(errno)),
+        }
+        remove(&aside)?;
+        durable::sync_directory(self.root.path()).map_err(io("syncing", self.root.path()))?;
+        Ok(true)
+    }
+
+    /// Lists the workspaces that have a directory, so that recovery can compare them to the ledger.
+    ///
+    /// # Errors
+    /// The coding root cannot be read.
+    pub fn workspaces(&self) -> Result<Vec<WorkspaceId>, StoreError> {
+        let mut ids: Vec<_> = list(self.root.path())?
+            .iter()
+            .filter_map(|entry| WorkspaceId::parse(entry.file_name().to_str()?).ok())
+            .collect();
+        ids.sort();
+        Ok(ids)
+    }
+
+    /// Removes what dead imports, stagings and removals have left, and gives the removed paths.
+    ///
+    /// Names that are not the store's own are never touched. Nothing is swept while another process
+    /// stages below the same coding root; that is no error.
+    ///
+    /// # Errors
+    /// A failed file operation.
+    pub fn sweep_staging(&self) -> Result<Vec<PathBuf>, StoreError> {
+        let root = self.root.path();
+        let fd = durable::open_directory(root).map_err(io("opening", root))?;
+        match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Ok(Vec::new()),
+            Err(errno) => return Err(io("locking", root)(errno)),
+        }
+        let mut removed = Vec::new();
+        for entry in list(root)? {
+            let name = entry.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name.strip_prefix(REMOVING).is_some_and(|id| WorkspaceId::parse(id).is_ok()) {
+                remove(&entry.path())?;
+                removed.push(entry.path());
+            } else if WorkspaceId::parse(name).is_ok() {
+                sweep_workspace(&entry.path(), &mut removed)?;
+            }
+        }
+        if !removed.is_empty() {
+            durable::sync_directory(root).map_err(io("syncing", root))?;
+        }
+        Ok(removed)
+    }
+
+    /// Takes the shared lock of everyone who stages.
+    fn share(&self) -> Result<OwnedFd, StoreError> {
+        let root = self.root.path();
+        let fd = durable::open_directory(root).map_err(io("opening", root))?;
+        let mut waited = Duration::ZERO;
+        loop {
+            match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockShared) {
+                Ok(()) => return Ok(fd),
+                Err(Errno::WOULDBLOCK | Errno::INTR) if waited < LOCK_WAIT => {
+                    std::thread::sleep(LOCK_STEP);
+                    waited += LOCK_STEP;
+                }
+                Err(Errno::WOULDBLOCK) => return Err(StoreError::Locked { path: root.to_owned() }),
+                Err(errno) => return Err(io("locking", root)(errno)),
+            }
+        }
+    }
+}
+
+/// Removes the stagings of a workspace, and the workspace itself if no revision was ever published.
+fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), StoreError> {
+    for entry in list(directory)? {
+        if entry.file_name().to_str().is_some_and(|name| name.starts_with(STAGING)) {
+            remove(&entry.path())?;
+            removed.push(entry.path());
+        }
+    }
+    match rustix::fs::rmdir(directory) {
+        Ok(()) => removed.push(directory.to_owned()),
+        Err(Errno::NOTEMPTY | Errno::EXIST) => {}
+        Err(errno) => return Err(io("removing", directory)(errno)),
+    }
+    Ok(())
+}
+
+/// A new workspace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Created {
+    /// The directory of revision 1.
+    pub root: PathBuf,
+    /// What was copied and what was left out.
+    pub imported: Imported,
+}
+
+/// A revision that is written aside; dropped before [`Staged::publish`], it is removed.
+#[derive(Debug)]
+#[must_use = "a staged revision is removed unless it is published"]
+pub struct Staged {
+    path: PathBuf,
+    target: PathBuf,
+    published: bool,
+    _lock: OwnedFd,
+}
+
+impl Staged {
+    /// The directory to write.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Where it will lie.
+    pub fn target(&self) -> &Path {
+        &self.target
+    }
+
+    /// Makes the written tree durable under its final name and gives that name.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`]: a revision of that number exists, or the disk failed. If only the last sync
+    /// failed, the revision is in place but may be gone after a power failure.
+    pub fn publish(mut self) -> Result<PathBuf, StoreError> {
+        durable::sync_tree(&self.path).map_err(io("syncing", &self.path))?;
+        durable::rename_new(&self.path, &self.target).map_err(io("publishing", &self.target))?;
+        self.published = true;
+        if let Some(parent) = self.target.parent() {
+            durable::sync_directory(parent).map_err(io("syncing", parent))?;
+        }
+        Ok(self.target.clone())
+    }
+}
+
+impl Drop for Staged {
+    fn drop(&mut self) {
+        if !self.published
+            && let Err(error) = remove(&self.path)
+        {
+            tracing::warn!(%error, "a staged revision could not be removed");
+        }
+    }
+}
+
+fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
+    let path = path.to_owned();
+    move |error| StoreError::Io { what, path, source: error.into() }
+}
+
+/// Lists a directory of the store's own; its size is bounded by the limits and by what editors add.
+fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
+    std::fs::read_dir(directory)
+        .and_then(|entries| entries.take(COUNTED as usize).collect())
+        .map_err(io("listing", directory))
+}
+
+/// Removes a tree without following symlinks; a missing one is fine.
+fn remove(path: &Path) -> Result<(), StoreError> {
+    match std::fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("removing", path)(error)),
+        _ => Ok(()),
+    }
+}

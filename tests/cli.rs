@@ -1,0 +1,163 @@
+//! The command line as a process: exit codes, streams and forms. No service runs.
+
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+
+fn sal(args: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    Command::new(env!("CARGO_BIN_EXE_sal"))
+        .args(args)
+        .env_clear()
+        .env("HOME", home.path())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap()
+}
+
+const SESSION: &str = "ses-00000000000000000000000000000000";
+
+#[test]
+fn json_usage_errors_exit_2_in_both_forms() {
+    for args in [
+        &["bogus"][..],
+        &[],
+        &["commands", "start"],
+        &["commands", "start", SESSION, "--command", "true", "--cwd", "../x"],
+        &["commands", "start", SESSION, "--command", "true", "--step-key", "a b"],
+        &["session", "inspect", "nonsense"],
+        &["service", "start", "--coding-executor", "oci"],
+        &["service", "start", "--coding-executor", "docker", "--coding-root", "/x"],
+    ] {
+        let out = sal(args);
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        assert!(out.stdout.is_empty() && !out.stderr.is_empty(), "{args:?}");
+        let out = sal(&[args, &["--json"]].concat());
+        assert_eq!(out.status.code(), Some(2), "{args:?}");
+        let error: Value = serde_json::from_slice(&out.stderr).unwrap_or_else(|_| panic!("{args:?}"));
+        assert_eq!(error["error"]["code"], "invalid", "{args:?}");
+    }
+}
+
+#[test]
+fn json_no_service_is_one_error_and_exit_125() {
+    for args in [
+        &["service", "status"][..],
+        &["service", "stop"],
+        &["session", "create", "--coding"],
+        &["session", "list"],
+        &["session", "rm", SESSION],
+        &["workspace", "inspect", SESSION],
+        &["commands", "start", SESSION, "--command", "true", "--wait"],
+        &["commands", "list", SESSION],
+    ] {
+        let out = sal(args);
+        assert_eq!(out.status.code(), Some(125), "{args:?}");
+        assert!(out.stdout.is_empty());
+        let said = text(&out.stderr);
+        assert!(said.starts_with("sal: no service runs on the state directory "), "{args:?}: {said}");
+        assert!(said.contains("\nhint: start one: sal service start --state "), "{said}");
+        assert_eq!(said.lines().count(), 2, "{said}");
+        let out = sal(&[args, &["--json"]].concat());
+        let error: Value = serde_json::from_slice(&out.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "not_running");
+    }
+}
+
+#[test]
+fn svc1_what_is_not_built_says_so() {
+    for args in [
+        &["workspace", "diff", SESSION][..],
+        &["attach", SESSION],
+        &["mcp", SESSION],
+        &["proof", "compare", "a", "b"],
+        &["session", "create", "--parent", SESSION, "--read-only"],
+    ] {
+        let out = sal(&[args, &["--json"]].concat());
+        assert_eq!(out.status.code(), Some(125), "{args:?}");
+        let error: Value = serde_json::from_slice(&out.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "not_built", "{args:?}");
+    }
+}
+
+#[test]
+fn svc1_a_refused_background_start_is_told_by_the_parent() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let state = state.to_str().unwrap();
+    for provider in ["anthropic", "claude"] {
+        let out = sal(&["service", "start", "--state", state, "--provider", provider, "--json"]);
+        assert_eq!(out.status.code(), Some(125));
+        let error: Value = serde_json::from_slice(&out.stderr).unwrap();
+        assert_eq!(error["error"]["code"], "not_built");
+        assert!(out.stdout.is_empty());
+    }
+}
+
+#[test]
+fn svc2_an_open_state_directory_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    let out = sal(&["service", "start", "--state", dir.path().to_str().unwrap(), "--json"]);
+    assert_eq!(out.status.code(), Some(125));
+    let error: Value = serde_json::from_slice(&out.stderr).unwrap();
+    assert_eq!(error["error"]["code"], "unsafe_path");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "nothing was written");
+}
+
+#[test]
+fn a12_arguments_come_back_escaped() {
+    let evil = "\u{1b}]52;c;cm0=\u{7}\u{9b}2J\u{202e}\r";
+    for args in [
+        &["session", "inspect", evil][..],
+        &[evil],
+        &["service", "status", "--state", evil],
+        &["service", "status", "--json", "--state", evil],
+        &["commands", "start", SESSION, "--command", "x", "--step-key", evil],
+    ] {
+        let out = sal(args);
+        assert!(!out.status.success());
+        let said = text(&out.stderr);
+        let raw =
+            said.chars().find(|c| (c.is_control() && *c != '\n') || ('\u{202a}'..='\u{202e}').contains(c));
+        assert_eq!(raw, None, "{args:?}: {said:?}");
+    }
+}
+
+#[test]
+fn cli_a_closed_or_full_standard_output_does_not_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    for args in [&["openapi"][..], &["--help"]] {
+        let out = Command::new(env!("CARGO_BIN_EXE_sal"))
+            .args(args)
+            .stdout(writer.try_clone().unwrap())
+            .stderr(Stdio::piped())
+            .output()
+            .unwrap();
+        assert_eq!(out.status.code(), Some(141));
+        assert_eq!(text(&out.stderr), "");
+    }
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_sal"))
+        .arg("openapi")
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(125));
+    assert!(text(&out.stderr).contains("standard output"));
+}
+
+#[test]
+fn cli_help_and_version_go_to_standard_output() {
+    for args in [&["--help"][..], &["--version"], &["commands", "start", "--help"]] {
+        let out = sal(args);
+        assert_eq!(out.status.code(), Some(0));
+        assert!(!out.stdout.is_empty() && out.stderr.is_empty());
+    }
+}
