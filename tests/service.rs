@@ -391,6 +391,33 @@ async fn prf4_a_mismatch_fails_the_run_and_withdraws_readiness() {
 }
 
 #[tokio::test]
+async fn prf4_another_engine_than_the_proved_one_gets_no_command() {
+    let world = World::new();
+    let service = world.start().await;
+    let session = world.session(&service).await;
+    world.exec.becomes("scripted, upgraded");
+    let refused = service.start_command(&session.id, command("true")).await.unwrap_err();
+    assert!(refused.code == Code::NotReady && refused.message.contains("upgraded"), "{refused}");
+    assert!(!service.status().ready);
+    assert_eq!(world.exec.launched(), 0);
+}
+
+#[tokio::test]
+async fn cmd4_a_cancel_before_the_launch_tells_no_launch() {
+    let world = World::new();
+    let service = world.start().await;
+    let session = world.session(&service).await;
+    world.exec.next(vec![Play::Supervising, Play::Hold]);
+    let run = service.start_command(&session.id, command("true")).await.unwrap().intent.run_id;
+    let reply = service.cancel(&session.id, &run).await.unwrap();
+    assert_eq!((reply.run.state, cause(&reply.run)), (RunState::Finished, Cause::Cancelled));
+    assert!(reply.run.outcome.unwrap().detail.contains("before the command started"));
+    service.shutdown(false).await.unwrap();
+    let events = world.ledger().events(&run).await.unwrap();
+    assert!(!events.contains(&RunEvent::Launched), "{events:?}");
+}
+
+#[tokio::test]
 async fn cmd4_a_failed_launch_is_start_failed_and_swept() {
     let world = World::new();
     let service = world.start().await;

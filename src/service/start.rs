@@ -170,7 +170,8 @@ pub(super) async fn start(
 /// Whether anything new may start here and now.
 fn gate(core: &Core) -> Result<(), Refusal> {
     core.backend()?;
-    core.check_ready()
+    core.check_ready()?;
+    core.check_identity()
 }
 
 async fn request_and_drive(

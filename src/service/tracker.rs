@@ -4,13 +4,10 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
-use crate::domain::outcome::{Outcome, judge};
+use crate::domain::outcome::{Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
 use crate::ledger::{Facts, apply};
-
-/// The stage of a [`Record::StartFailed`] by which a supervisor tells that a cancel came first.
-pub const CANCEL_STAGE: &str = "cancel";
 
 /// A run under observation.
 #[derive(Debug)]
@@ -120,18 +117,12 @@ impl Tracker {
                         self.run.intent.run_id
                     )));
                 }
-                let cancelled = stage == CANCEL_STAGE && self.run.cancel_requested;
-                self.end(if cancelled {
-                    Outcome::cancelled_before_start()
-                } else {
-                    Outcome::start_failed(format!("{stage}: {detail}"))
-                });
+                self.end(Outcome::start_failed(format!("{stage}: {detail}")));
             }
             Record::Exited { ending, evidence } => {
                 if self.run.outcome.is_some() {
                     return;
                 }
-                self.reach_running();
                 self.facts.output = Some(OutputSize {
                     stored_bytes: evidence.stored_bytes,
                     total_bytes: evidence.total_bytes,
@@ -143,7 +134,12 @@ impl Tracker {
                     cpu_ms: evidence.cpu_ms,
                     throttled_ms: evidence.throttled_ms,
                 });
-                self.end(judge(ending, &evidence, self.file_size));
+                // A supervisor that is cancelled before the launch tells an end without a launch.
+                self.end(if !self.launched && evidence.forced == Some(Forced::Cancel) {
+                    Outcome::cancelled_before_start()
+                } else {
+                    judge(ending, &evidence, self.file_size)
+                });
             }
             Record::Removed { left } => self.over(left, "the container was removed before its end was seen"),
         }
@@ -235,7 +231,7 @@ impl Tracker {
 mod tests {
     use super::*;
     use crate::domain::ids::{ContainerId, ExecId};
-    use crate::domain::outcome::{Cause, Ending, Evidence, Forced};
+    use crate::domain::outcome::{Cause, Ending, Evidence};
     use crate::ledger::apply::{requested, tests::intent};
     use proptest::prelude::*;
 
@@ -258,15 +254,21 @@ mod tests {
             ending,
             evidence: Evidence { forced, ..Default::default() },
         });
-        let fail =
-            (any::<bool>(), prop_oneof![Just("verify"), Just(CANCEL_STAGE)]).prop_map(|(mismatch, stage)| {
-                Record::StartFailed { stage: stage.into(), detail: String::new(), mismatch }
-            });
+        let fail = any::<bool>().prop_map(|mismatch| Record::StartFailed {
+            stage: "verify".into(),
+            detail: String::new(),
+            mismatch,
+        });
+        let unlaunched = || Record::Exited {
+            ending: Ending::Unknown,
+            evidence: Evidence { forced: Some(Forced::Cancel), ..Default::default() },
+        };
         let start = || Record::Supervising { pid: 1, start_ticks: 1, container_id: ContainerId::fresh() };
         let launch = || Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 };
         let whole = prop_oneof![
             (end, left()).prop_map(move |(end, left)| vec![start(), launch(), end, Record::Removed { left }]),
             (fail, left()).prop_map(move |(fail, left)| vec![start(), fail, Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), unlaunched(), Record::Removed { left }]),
             left().prop_map(move |left| vec![start(), Record::Removed { left }]),
             left().prop_map(move |left| vec![start(), launch(), Record::Removed { left }]),
         ];
@@ -345,6 +347,9 @@ mod tests {
             prop_assert!(removals <= 1);
             let cancels = count(|e| matches!(e, RunEvent::CancelRequested));
             prop_assert!(cancels <= 1);
+            let launches = count(|e| matches!(e, RunEvent::Launched));
+            let launching = world.records.iter().filter(|r| matches!(r, Record::Launching { .. })).count();
+            prop_assert!(launches <= launching, "no launch is told that was not recorded");
             let removed = world.records.iter().find_map(|r| match r {
                 Record::Removed { left } => Some(left.is_empty()),
                 _ => None,
@@ -357,7 +362,7 @@ mod tests {
                 prop_assert_eq!(run.state.is_terminal(), clean);
                 prop_assert!(run.state == RunState::Finished || !clean);
             } else if has(|r| matches!(r, Record::StartFailed { .. })) {
-                prop_assert!(matches!(outcome.cause, Cause::StartFailed | Cause::Cancelled));
+                prop_assert_eq!(outcome.cause, Cause::StartFailed);
             } else {
                 // Nobody saw an exit, so none may be told.
                 prop_assert_eq!(outcome.exit_code, None);
