@@ -21,13 +21,16 @@ pub struct Profile {
     pub seccomp: bool,
     /// Whether the process is kept from being dumped or opened through `/proc` by others.
     pub non_dumpable_init: bool,
+    /// Whether every descriptor but the standard streams is closed for the command.
+    pub close_descriptors: bool,
     /// Whether the image is mounted read-only.
     pub readonly_image: bool,
     /// Whether the source revision is mounted read-only.
     pub readonly_source: bool,
     /// Whether procfs and sysfs paths are masked and read-only.
     pub masked_paths: bool,
-    /// Whether devices beyond the core nodes are denied and mounts are `nodev`.
+    /// Whether `/dev` is a fresh file system with the core nodes alone, other devices are denied and
+    /// mounts are `nodev`.
     pub deny_devices: bool,
     /// The writable copy at `/work`.
     pub work: Tmpfs,
@@ -141,6 +144,7 @@ impl Profile {
             no_new_privileges: true,
             seccomp: true,
             non_dumpable_init: true,
+            close_descriptors: true,
             readonly_image: true,
             readonly_source: true,
             masked_paths: true,
@@ -184,6 +188,8 @@ pub enum Control {
     Environment,
     /// Process 1 cannot be opened by the command.
     InitIsolation,
+    /// Only the standard streams are open.
+    Descriptors,
     /// Read-only image.
     ReadonlyImage,
     /// Read-only source.
@@ -230,13 +236,14 @@ pub enum Control {
 
 impl Control {
     /// Every control, in the order in which the proof reports them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Identity,
         Self::Capabilities,
         Self::NoNewPrivileges,
         Self::Seccomp,
         Self::Environment,
         Self::InitIsolation,
+        Self::Descriptors,
         Self::ReadonlyImage,
         Self::ReadonlySource,
         Self::MaskedPaths,
@@ -270,6 +277,7 @@ impl Control {
             Self::Seccomp => p.seccomp = false,
             Self::Environment => p.environment.push(("SALAAM_LEAK".to_owned(), "1".to_owned())),
             Self::InitIsolation => p.non_dumpable_init = false,
+            Self::Descriptors => p.close_descriptors = false,
             Self::ReadonlyImage => p.readonly_image = false,
             Self::ReadonlySource => p.readonly_source = false,
             Self::MaskedPaths => p.masked_paths = false,

@@ -84,11 +84,13 @@ fn mounts(job: &Job) -> Vec<Value> {
     let nodev = if p.deny_devices { "nodev" } else { "dev" };
     let mut out = vec![
         mount("/proc", "proc", "proc", &["nosuid", "noexec", "nodev"]),
-        mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]),
         mount("/sys", "sysfs", "sysfs", &["nosuid", "noexec", "nodev", "ro"]),
         // The supervisor attaches the container's own cgroup below it, so that Node sees its limits.
         mount("/sys/fs/cgroup", "tmpfs", "tmpfs", &["nosuid", "nodev", "noexec", "mode=755", "size=4k"]),
     ];
+    if p.deny_devices {
+        out.push(mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]));
+    }
     for name in ["passwd", "group", "hosts", "hostname", "resolv.conf"] {
         out.push(bind(
             &job.bundle.etc.join(name),

@@ -41,6 +41,7 @@ fn finding(control: Control, p: &Profile, seen: &Observation, out: &Outside) -> 
         Control::Seccomp => equal("mode 2, every probed call refused", seccomp(seen)),
         Control::Environment => environment(p, seen),
         Control::InitIsolation => equal(&format!("errno {EACCES}"), format!("errno {}", seen.init_exe)),
+        Control::Descriptors => equal("[0, 1, 2]", format!("{:?}", seen.descriptors)),
         Control::ReadonlyImage => equal("read-only, nothing else writable", image(seen)),
         Control::ReadonlySource => equal("read-only, our own files", source(seen, out)),
         Control::MaskedPaths => equal("all masked, /proc/sys read-only", masked(seen)),

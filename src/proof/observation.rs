@@ -20,6 +20,8 @@ pub struct Observation {
     pub parent: i32,
     /// Errno of opening `/proc/1/exe`; 0 when it could be opened.
     pub init_exe: i32,
+    /// Open descriptors when the probe began.
+    pub descriptors: Vec<i32>,
     /// Mount points outside `/work` and `/tmp` where something could be written.
     pub writable: Vec<String>,
     /// Whether the root mount is read-only.

@@ -45,6 +45,9 @@ pub mod gate {
     pub const GO: u8 = b'G';
 }
 
+/// The descriptor that a profile without [`Profile::close_descriptors`] leaves open.
+const LEAKED: RawFd = 9;
+
 /// The workload handed to libcontainer.
 #[derive(Clone)]
 pub struct Init(Rc<Inner>);
@@ -134,6 +137,10 @@ impl Inner {
         sys::reset_signals();
         self.set_limits().map_err(|e| format!("setrlimit: {e}"))?;
         sys::cloexec_from_3().map_err(|e| format!("close_range: {e}"))?;
+        if !self.profile.close_descriptors {
+            // libcontainer marks them too, so the negative of this control has to leak one itself.
+            nix::unistd::dup2(self.gate, LEAKED).map_err(|e| format!("dup2: {e}"))?;
+        }
         // Kept from the command: /proc/1/exe is a host executable (CVE-2019-5736), /proc/1/fd the gate.
         nix::sys::prctl::set_dumpable(!self.profile.non_dumpable_init)
             .map_err(|e| format!("prctl(PR_SET_DUMPABLE): {e}"))?;

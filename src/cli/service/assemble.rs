@@ -1,10 +1,18 @@
 //! Wires a real service together: the one place that knows all of its parts.
 
 use super::options::{ExecutorKind, Options, Provider};
+use super::workspaces::Workspaces;
+use crate::domain::job::Bundle;
 use crate::domain::refusal::{Code, Refusal};
-use crate::service::Service;
+use crate::exec::native::NativeExecutor;
+use crate::image::{ImageError, Reference, Store};
+use crate::proof::report::REPORT_FILE;
+use crate::service::ports::WorkspacePort;
+use crate::service::prove::ContainerProver;
 use crate::service::startup::Opened;
-use std::path::PathBuf;
+use crate::service::{Backend, Service};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A started service and what must live as long as it does.
 pub(super) struct Assembled {
@@ -26,15 +34,60 @@ pub(super) async fn assemble(options: &Options) -> Result<Assembled, Refusal> {
     if options.executor == ExecutorKind::Docker {
         return Err(not_built("the docker executor", "leave --coding-socket out for the oci executor"));
     }
-    // WIRING: the oci executor (image bundle, exec::native, proof) and the workspace store of
-    // --coding-root enter here, as `choose`'s arguments and `prove` instead of `without_commands`.
-    if options.executor == ExecutorKind::Oci || options.coding_root.is_some() {
-        return Err(not_built("the oci executor", "leave --coding-root out for ordinary sessions"));
-    }
+    let workspaces = match &options.coding_root {
+        None => None,
+        Some(root) => {
+            let root = root.clone();
+            Some(Arc::new(off_thread(move || Workspaces::open(&root)).await?) as Arc<dyn WorkspacePort>)
+        }
+    };
     let opened = Opened::open(&options.state).await?;
-    let recovered = opened.choose(None, None)?.recover().await?;
-    let service = recovered.without_commands()?.ready();
-    Ok(Assembled { service, proof: options.state.join("executor-proof.json") })
+    let state = opened.state().root().to_owned();
+    let backend = match options.executor {
+        ExecutorKind::Oci => Some(native(options, opened.state().runs()).await?),
+        ExecutorKind::Docker | ExecutorKind::None => None,
+    };
+    let recovered = opened.choose(backend.clone(), workspaces)?.recover().await?;
+    let proved = match backend {
+        Some(backend) => recovered.prove(&ContainerProver::new(backend, state.clone())).await?,
+        None => recovered.without_commands()?,
+    };
+    Ok(Assembled { service: proved.ready(), proof: state.join(REPORT_FILE) })
+}
+
+/// The native executor with the image that the operator pinned, checked.
+async fn native(options: &Options, runs: PathBuf) -> Result<Backend, Refusal> {
+    let (dir, asked) = (options.image_store.clone(), options.image.clone());
+    let bundle = off_thread(move || bundle(&dir, asked.as_deref())).await?;
+    let probe = std::env::current_exe().map_err(|e| {
+        Refusal::new(Code::Host, format!("our own executable cannot be found: {e}"), "mount /proc")
+    })?;
+    let executor = NativeExecutor::new(PathBuf::from("/proc/self/exe"), runs);
+    Ok(Backend { executor: Arc::new(executor), bundle, probe })
+}
+
+fn bundle(store: &Path, asked: Option<&str>) -> Result<Bundle, Refusal> {
+    let store = Store::open(store)?;
+    let reference = match asked {
+        Some(text) => Reference::parse(text).map_err(ImageError::from)?,
+        None => store.default()?.ok_or_else(|| {
+            Refusal::new(
+                Code::Image,
+                format!("no image is given, and the store {} has no default", store.dir().display()),
+                "run `sal image import LAYOUT` and `sal image default REF`, or give --image REF",
+            )
+        })?,
+    };
+    store.check(&reference)?;
+    Ok(store.bundle(&reference)?)
+}
+
+async fn off_thread<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Refusal> + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .map_err(|e| Refusal::new(Code::Internal, format!("start-up was broken off: {e}"), "see the log"))?
 }
 
 fn not_built(what: &str, hint: &str) -> Refusal {

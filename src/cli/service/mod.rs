@@ -10,3 +10,4 @@ pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
 mod text;
+mod workspaces;

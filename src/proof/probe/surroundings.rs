@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub fn observe(seen: &mut Observation) {
+    seen.descriptors = descriptors();
     identity(seen);
     calls(seen);
     mounts(seen);
@@ -31,6 +32,15 @@ pub fn observe(seen: &mut Observation) {
 
 fn errno(error: &std::io::Error) -> i32 {
     error.raw_os_error().unwrap_or(-1)
+}
+
+fn descriptors() -> Vec<i32> {
+    let listed = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let mut open: Vec<i32> = listed.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    // The one that lists them is closed by now.
+    open.retain(|fd| Path::new(&format!("/proc/self/fd/{fd}")).symlink_metadata().is_ok());
+    open.sort_unstable();
+    open
 }
 
 fn identity(seen: &mut Observation) {

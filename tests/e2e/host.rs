@@ -1,0 +1,243 @@
+//! A service of the test's own, driven through the `sal` executable as a user would.
+
+use serde_json::Value;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// The executable under test.
+pub const SAL: &str = env!("CARGO_BIN_EXE_sal");
+
+/// The images that everything runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Image {
+    /// glibc, bash and coreutils.
+    Debian,
+    /// The shape of the shipped one: musl and busybox.
+    Musl,
+}
+
+impl Image {
+    pub const ALL: [Self; 2] = [Self::Debian, Self::Musl];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Debian => "node-debian",
+            Self::Musl => "node-musl",
+        }
+    }
+
+    /// The pin of its lock; `bundles/setup --tests` has put it into the store.
+    pub fn pin(self) -> String {
+        let lock = concat!(env!("CARGO_MANIFEST_DIR"), "/bundles");
+        let text = fs::read_to_string(Path::new(lock).join(self.name()).join("lock")).unwrap();
+        let digest = text.lines().find_map(|l| l.strip_prefix("manifest ")).unwrap();
+        format!("localhost/salaam/{}@{digest}", self.name())
+    }
+}
+
+/// Where images and fixtures lie, as the set-up scripts place them.
+pub fn image_store() -> PathBuf {
+    match std::env::var_os("XDG_DATA_HOME") {
+        Some(dir) => PathBuf::from(dir).join("salaam/images"),
+        None => PathBuf::from(std::env::var_os("HOME").unwrap()).join(".local/share/salaam/images"),
+    }
+}
+
+/// A test project of `tests/fixtures/packages.lock`.
+pub fn fixture(name: &str) -> PathBuf {
+    let base = std::env::var_os("SAL_FIXTURES").map_or_else(
+        || match std::env::var_os("XDG_CACHE_HOME") {
+            Some(dir) => PathBuf::from(dir).join("salaam/fixtures"),
+            None => PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/salaam/fixtures"),
+        },
+        PathBuf::from,
+    );
+    base.join(name)
+}
+
+/// A started service with its own state directory and coding root.
+pub struct Host {
+    dir: tempfile::TempDir,
+    pub image: Image,
+}
+
+/// How a finished `sal` invocation looks.
+#[derive(Debug)]
+pub struct Seen {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl From<Output> for Seen {
+    fn from(output: Output) -> Self {
+        use std::os::unix::process::ExitStatusExt;
+        Self {
+            code: output.status.code().unwrap_or_else(|| 1000 + output.status.signal().unwrap_or(0)),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}
+
+impl Seen {
+    pub fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{self:?}");
+        self
+    }
+
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_else(|e| panic!("{e}: {self:?}"))
+    }
+
+    /// The error object of a failed `--json` call.
+    pub fn error(&self) -> Value {
+        let value: Value = serde_json::from_str(self.stderr.trim()).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        value["error"].clone()
+    }
+}
+
+/// A command that has run to its end.
+#[derive(Debug)]
+pub struct Ran {
+    /// Exit code of `sal commands start --wait`.
+    pub code: i32,
+    /// The streamed log.
+    pub output: String,
+    /// What was told on standard error.
+    pub stderr: String,
+    /// `sal commands inspect --json` afterwards.
+    pub run: Value,
+}
+
+impl Ran {
+    pub fn cause(&self) -> &str {
+        self.run["outcome"]["cause"].as_str().unwrap_or("none")
+    }
+}
+
+impl Host {
+    /// Starts a service on `image`.
+    pub fn start(image: Image) -> Self {
+        let host = Self::prepare(image);
+        host.service_start().ok();
+        host
+    }
+
+    /// Makes the directories only.
+    pub fn prepare(image: Image) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::DirBuilder::new().mode(0o700).create(dir.path().join("coding")).unwrap();
+        Self { dir, image }
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn state(&self) -> PathBuf {
+        self.dir.path().join("state")
+    }
+
+    pub fn coding(&self) -> PathBuf {
+        self.dir.path().join("coding")
+    }
+
+    pub fn service_start(&self) -> Seen {
+        self.service_start_with(&[])
+    }
+
+    pub fn service_start_with(&self, more: &[&str]) -> Seen {
+        let (coding, store, pin) = (self.coding(), image_store(), self.image.pin());
+        let mut args = vec!["service", "start", "--coding-root", coding.to_str().unwrap()];
+        args.extend(["--image-store", store.to_str().unwrap(), "--image", &pin]);
+        args.extend(more);
+        self.sal(&args)
+    }
+
+    pub fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(SAL);
+        command.args(args).arg("--state").arg(self.state()).stdin(Stdio::null());
+        command
+    }
+
+    pub fn sal(&self, args: &[&str]) -> Seen {
+        self.command(args).output().unwrap().into()
+    }
+
+    /// A directory below this host's with these files; a name ending in `!` is executable.
+    pub fn project(&self, name: &str, files: &[(&str, &[u8])]) -> PathBuf {
+        let root = self.dir.path().join("projects").join(name);
+        fs::create_dir_all(&root).unwrap();
+        for (path, content) in files {
+            let (path, mode) = path.strip_suffix('!').map_or((*path, 0o644), |p| (p, 0o755));
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(&path, content).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        root
+    }
+
+    /// Creates a coding session on `project`; answers its id.
+    pub fn session(&self, project: &Path) -> String {
+        let made = self.sal(&["session", "create", "--coding", "--json", "--cwd", project.to_str().unwrap()]);
+        made.ok().json()["session_id"].as_str().unwrap().to_owned()
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, session: &str, command: &str) -> Ran {
+        let key = format!("k-{}", salaam::domain::ids::RunId::fresh());
+        let args = ["commands", "start", session, "--step-key", &key, "--wait", "--command", command];
+        let seen = self.sal(&args);
+        let list = self.sal(&["commands", "list", session, "--json"]).ok();
+        let run = list
+            .stdout
+            .lines()
+            .filter_map(|l| serde_json::from_str::<Value>(l).ok())
+            .flat_map(|v| if let Value::Array(all) = v { all } else { vec![v] })
+            .find(|r| r["step_key"] == key.as_str())
+            .unwrap_or_else(|| panic!("no run of {key}: {seen:?}"));
+        Ran { code: seen.code, output: seen.stdout, stderr: seen.stderr, run }
+    }
+
+    /// Resident memory of the service, in KiB.
+    pub fn service_rss(&self) -> u64 {
+        let pid = self.sal(&["service", "status", "--json"]).ok().json()["pid"].as_u64().unwrap();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = self.sal(&["service", "stop", "--cancel"]);
+    }
+}
+
+/// What of ours is on the host: cgroups, supervisors, mounts.
+pub fn leftovers() -> Vec<String> {
+    let mut left = Vec::new();
+    let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
+    dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path()));
+    for dir in dirs {
+        for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with("sal-") {
+                left.push(entry.path().display().to_string());
+            }
+        }
+    }
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let cmdline = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
+        if words.get(1).is_some_and(|w| *w == b"supervise") {
+            left.push(format!("supervisor {}", entry.file_name().to_string_lossy()));
+        }
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    left.extend(mounts.lines().filter(|l| l.contains("/sal-")).map(str::to_owned));
+    left
+}
