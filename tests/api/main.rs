@@ -1,6 +1,6 @@
 //! The control interface from outside: a service on the scripted executor behind its real socket.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod cli;
 mod peer;

@@ -3,6 +3,8 @@
 //! One service an image serves all cases, one case at a time (two commands a service are admitted).
 //! At the end the services are stopped and the host is searched for leftovers.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 mod attacks;
 mod bad_input;
 mod commands;

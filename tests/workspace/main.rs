@@ -2,7 +2,7 @@
 //!
 //! Run as any user; devices and foreign owners are tested when run as root.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admitted;
 mod limits;
