@@ -1,6 +1,10 @@
 //! The command line as a process: exit codes, streams and forms. No service runs.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "fixtures/oci_layout.rs"]
+#[allow(dead_code)]
+mod oci_layout;
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -96,7 +100,41 @@ fn svc1_a_refused_background_start_is_told_by_the_parent() {
         let error: Value = serde_json::from_slice(&out.stderr).unwrap();
         assert_eq!(error["error"]["code"], "not_built");
         assert!(out.stdout.is_empty());
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "something was made");
     }
+}
+
+#[test]
+fn img1_listing_and_removing_images() {
+    let dir = tempfile::tempdir().unwrap();
+    let (layout, store) = (dir.path().join("layout"), dir.path().join("store"));
+    let image =
+        |args: &[&str]| sal(&[&["image"], args, &["--image-store", store.to_str().unwrap()]].concat());
+    let json = |args: &[&str]| -> Value {
+        let out = image(&[args, &["--json"]].concat());
+        let bytes = if out.status.success() { &out.stdout } else { &out.stderr };
+        serde_json::from_slice(bytes).unwrap_or_else(|e| panic!("{e}: {out:?}"))
+    };
+    let absent = format!("localhost/none@sha256:{}", "0".repeat(64));
+    let missing = json(&["inspect", &absent]);
+    assert!(missing["error"]["hint"].as_str().unwrap().contains("sal image ls"), "{missing}");
+    oci_layout::make(&layout, "localhost/test/image:1", &[oci_layout::base()]);
+    let imported = json(&["import", layout.to_str().unwrap()]);
+    let reference = imported["reference"].as_str().unwrap().to_owned();
+    let listed = json(&["ls"]);
+    let shown = &listed["images"][0];
+    assert_eq!((shown["reference"].as_str(), &shown["default"]), (Some(reference.as_str()), &false.into()));
+    for internal in ["seals", "tree", "blobs", "format"] {
+        assert!(shown.get(internal).is_none() && imported.get(internal).is_none(), "{internal}: {shown}");
+    }
+    json(&["default", &reference]);
+    assert_eq!(json(&["ls"])["images"][0]["default"], true);
+    let refused = json(&["rm", &reference]);
+    assert_eq!(refused["error"]["code"], "forbidden");
+    assert!(refused["error"]["message"].as_str().unwrap().contains(&reference), "{refused}");
+    assert_eq!(json(&["rm", &reference, "--force"])["removed"], reference.as_str());
+    assert_eq!(json(&["ls"])["images"], serde_json::json!([]));
+    assert_eq!(std::fs::read_dir(store.join("blobs/sha256")).unwrap().count(), 0);
 }
 
 #[test]

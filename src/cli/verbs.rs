@@ -107,6 +107,8 @@ enum Image {
     Verify(image::verify::Verify),
     /// Show or set the image that commands run in
     Default(image::default::Default),
+    /// Remove an image that no service uses
+    Rm(image::rm::Rm),
 }
 
 #[derive(Debug, Subcommand)]
@@ -143,6 +145,7 @@ impl Sal {
             Verb::Image(Image::Inspect(verb)) => verb.run(out),
             Verb::Image(Image::Verify(verb)) => verb.run(out),
             Verb::Image(Image::Default(verb)) => verb.run(out),
+            Verb::Image(Image::Rm(verb)) => verb.run(out),
             Verb::Proof(Proof::Show(verb)) => verb.run(out),
             Verb::Proof(Proof::Compare(verb)) => verb.run(),
             Verb::Attach(verb) => verb.run(),

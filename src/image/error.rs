@@ -135,7 +135,7 @@ pub enum ImageError {
         unit: &'static str,
     },
     /// No such image.
-    #[error("{store} holds no image {wanted}; import it first: sal image import")]
+    #[error("{store} holds no image {wanted}; import it first")]
     NotFound {
         /// What was asked for.
         wanted: String,
@@ -153,7 +153,7 @@ pub enum ImageError {
         store: PathBuf,
     },
     /// A file of the store that cannot be understood.
-    #[error("{path}: {problem}; remove the image and import it again")]
+    #[error("{path}: {problem}; remove this file, then import or set again what it stood for")]
     Record {
         /// The file.
         path: PathBuf,
@@ -162,7 +162,7 @@ pub enum ImageError {
     },
     /// A stored image is not as it was imported.
     #[error(
-        "{image}: {problem}; see what differs with 'sal image verify', or remove the image and import it again"
+        "{image}: {problem}; see what differs with 'sal image verify', or remove it with 'sal image rm' and import it again"
     )]
     Changed {
         /// The image.
@@ -193,9 +193,14 @@ impl ImageError {
             Self::Reference(_) => (Code::Invalid, "write NAME@sha256:<64 hex digits>"),
             Self::LayerNotBuilt { .. } => (Code::NotBuilt, "export the image with gzip layers"),
             Self::Limit { .. } => (Code::LimitExceeded, "use a smaller image"),
-            Self::NotFound { .. } => (Code::NotFound, "sal image list; sal image import"),
-            Self::Ambiguous { .. } => (Code::Invalid, "sal image list"),
-            Self::Record { .. } | Self::Changed { .. } => (Code::Image, "sal image verify"),
+            Self::NotFound { .. } => {
+                (Code::NotFound, "`sal image ls` lists what is there; `sal image import LAYOUT` adds to it")
+            }
+            Self::Ambiguous { .. } => (Code::Invalid, "`sal image ls` shows the whole digests"),
+            Self::Record { .. } => (Code::Image, "remove the named file, then `sal image import LAYOUT`"),
+            Self::Changed { .. } => {
+                (Code::Image, "`sal image verify REF`, or `sal image rm REF` and `sal image import LAYOUT`")
+            }
             _ => (Code::Image, "export or build the image again, then import it"),
         };
         Refusal::new(code, self.to_string(), hint)

@@ -1,6 +1,7 @@
 //! `sal image import`: imports an OCI image layout; every blob is verified as it is copied.
 
-use super::{store, text};
+use super::store;
+use super::view::View;
 use crate::cli::args::ImageStore;
 use crate::cli::failure::Done;
 use crate::cli::output::Output;
@@ -23,8 +24,9 @@ pub(crate) struct Import {
 impl Import {
     /// Imports the layout and shows the image.
     pub(crate) fn run(self, out: Output) -> Done {
-        let image = store::open(&self.store)?.import_layout(&self.layout, self.name.as_deref())?;
-        out.either(&image, text::full)?;
+        let store = store::open(&self.store)?;
+        let image = store.import_layout(&self.layout, self.name.as_deref())?;
+        out.either(&View::of(image, &store)?, View::full)?;
         Ok(ExitCode::SUCCESS)
     }
 }

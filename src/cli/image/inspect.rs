@@ -1,6 +1,7 @@
 //! `sal image inspect`: one image of the store.
 
-use super::{store, text};
+use super::store;
+use super::view::View;
 use crate::cli::args::ImageStore;
 use crate::cli::failure::Done;
 use crate::cli::output::Output;
@@ -19,7 +20,8 @@ pub(crate) struct Inspect {
 impl Inspect {
     /// Shows the image.
     pub(crate) fn run(self, out: Output) -> Done {
-        out.either(&store::open(&self.store)?.find(&self.image)?, text::full)?;
+        let store = store::open(&self.store)?;
+        out.either(&View::of(store.find(&self.image)?, &store)?, View::full)?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,10 +1,10 @@
 //! `sal image ls`: the images in the store.
 
-use super::{store, text};
+use super::store;
+use super::view::View;
 use crate::cli::args::ImageStore;
 use crate::cli::failure::Done;
 use crate::cli::output::{Output, Text};
-use crate::image::ImageRecord;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -17,14 +17,16 @@ pub(crate) struct Ls {
 
 #[derive(Debug, Serialize)]
 struct Images {
-    images: Vec<ImageRecord>,
+    images: Vec<View>,
 }
 
 impl Ls {
     /// Lists the images.
     pub(crate) fn run(self, out: Output) -> Done {
-        let all = Images { images: store::open(&self.store)?.list()? };
-        out.either(&all, |all| Text::default().lines(&all.images, text::brief))?;
+        let store = store::open(&self.store)?;
+        let images = store.list()?.into_iter().map(|image| View::of(image, &store));
+        let all = Images { images: images.collect::<Result<_, _>>()? };
+        out.either(&all, |all| Text::default().lines(&all.images, View::brief))?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod default;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod ls;
+pub(crate) mod rm;
 mod store;
-mod text;
 pub(crate) mod verify;
+mod view;

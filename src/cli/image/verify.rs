@@ -62,7 +62,7 @@ impl Verify {
         Err(Failure::Refused(Refusal::new(
             Code::Image,
             format!("the image {reference} differs in {count} places from what was imported"),
-            "nothing may run in it: remove it from the store and import it again",
+            "nothing may run in it: `sal image rm REF`, then `sal image import LAYOUT`",
         )))
     }
 }
