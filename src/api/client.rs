@@ -1,7 +1,7 @@
 //! A typed client of the control socket: one process, one connection, kept alive between requests.
 
-use super::routes::logs::{ENDED, STORED, TOTAL, TRUNCATED};
-use super::{socket, wire};
+use super::socket;
+use super::wire::{self, ENDED, STORED, TOTAL, TRUNCATED};
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use http_body_util::{BodyExt as _, Full, Limited};

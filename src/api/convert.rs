@@ -49,6 +49,7 @@ impl From<Session> for wire::Session {
             cwd: session.cwd,
             workspace: session.workspace.map(Into::into),
             excluded: all(session.excluded),
+            ended: session.ended,
         }
     }
 }

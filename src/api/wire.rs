@@ -12,6 +12,15 @@ use crate::domain::session::SessionKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Header of an answer with output: bytes kept.
+pub const STORED: &str = "salaam-output-stored";
+/// Header of an answer with output: bytes written.
+pub const TOTAL: &str = "salaam-output-total";
+/// Header of an answer with output: whether some were not kept.
+pub const TRUNCATED: &str = "salaam-output-truncated";
+/// Header of an answer with output: whether no more bytes will be stored.
+pub const ENDED: &str = "salaam-output-ended";
+
 /// The one form of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {
@@ -53,6 +62,8 @@ pub struct Session {
     pub workspace: Option<Workspace>,
     /// What the import left out.
     pub excluded: Vec<Excluded>,
+    /// True once it was ended: nothing can be started in it.
+    pub ended: bool,
 }
 
 /// A workspace's current revision.
@@ -165,7 +176,8 @@ pub struct Run {
 }
 
 impl Run {
-    /// True when waiting longer is in vain: the run is at its end, or only `reconcile` can move it.
+    /// True when waiting longer is in vain: the run is at its end, or its cleanup is uncertain, which
+    /// only the next start of the service looks into again.
     pub fn is_settled(&self) -> bool {
         self.state.is_terminal() || self.cleanup == Cleanup::Uncertain
     }

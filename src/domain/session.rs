@@ -51,6 +51,8 @@ pub struct Session {
     pub workspace: Option<Workspace>,
     /// What the import left out.
     pub excluded: Vec<Excluded>,
+    /// True once it was ended: nothing can be started in it.
+    pub ended: bool,
 }
 
 /// One path that differs on disk from the published revision.

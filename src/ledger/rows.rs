@@ -77,7 +77,7 @@ pub(super) fn all<T>(
 }
 
 /// Reads a session with its current revision; `None` for one that is not listed (yet, or any more).
-pub(super) fn session(tx: &Transaction<'_>, id: &str) -> Result<Option<(Session, String)>, LedgerError> {
+pub(super) fn session(tx: &Transaction<'_>, id: &str) -> Result<Option<Session>, LedgerError> {
     let found = tx
         .prepare_cached(
             "SELECT s.kind, s.cwd, s.phase, s.workspace_id, r.revision, r.digest, r.root
@@ -117,9 +117,14 @@ pub(super) fn session(tx: &Transaction<'_>, id: &str) -> Result<Option<(Session,
             |row| Ok(Excluded { path: row.get(0)?, reason: row.get(1)? }),
         )?,
     };
-    let session =
-        Session { id: text("session id", id)?, kind: text("session kind", &kind)?, cwd, workspace, excluded };
-    Ok(Some((session, phase)))
+    Ok(Some(Session {
+        id: text("session id", id)?,
+        kind: text("session kind", &kind)?,
+        cwd,
+        workspace,
+        excluded,
+        ended: phase == "ended",
+    }))
 }
 
 /// Reads a value whose JSON form is a bare string.

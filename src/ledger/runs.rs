@@ -24,8 +24,6 @@ pub struct Place {
 pub struct Grounds {
     /// The session with its current revision.
     pub session: Session,
-    /// True once the session was ended.
-    pub ended: bool,
     /// The run that has the step key already.
     pub existing: Option<Run>,
     /// The runs that hold places, oldest first.
@@ -185,12 +183,12 @@ impl Ledger {
 }
 
 fn grounds(tx: &Transaction<'_>, session: &SessionId, key: &StepKey) -> Result<Grounds, LedgerError> {
-    let (session, phase) = rows::session(tx, session.as_str())?
+    let session = rows::session(tx, session.as_str())?
         .ok_or_else(|| LedgerError::Absent { kind: "session", id: session.to_string() })?;
     let sql = format!("SELECT {} FROM runs WHERE session_id = ?1 AND step_key = ?2", rows::RUN);
     let existing = rows::all(tx, &sql, params![session.id.as_str(), key.as_str()], rows::run)?.pop();
     let held = held(tx)?;
-    Ok(Grounds { session, ended: phase != "active", existing, held })
+    Ok(Grounds { session, existing, held })
 }
 
 /// The runs that hold places: not terminal, or with something left behind.

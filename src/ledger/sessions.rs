@@ -11,11 +11,12 @@ use super::error::LedgerError;
 use super::rows;
 use super::runs;
 use super::writer::Ledger;
-use crate::domain::ids::{SessionId, WorkspaceId};
+use crate::domain::ids::{RunId, SessionId, WorkspaceId};
 use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Excluded, Session, SessionKind};
 use rusqlite::{OptionalExtension, Transaction, params};
+use std::collections::BTreeSet;
 
 /// A phase in which a session is not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +115,7 @@ impl Ledger {
             }
             tx.execute("UPDATE workspaces SET revision = 1 WHERE id = ?1", [&workspace])?;
             tx.execute("UPDATE sessions SET phase = 'active' WHERE id = ?1", [id.as_str()])?;
-            rows::session(tx, id.as_str())?.map(|(session, _)| session).ok_or_else(|| absent(&id))
+            rows::session(tx, id.as_str())?.ok_or_else(|| absent(&id))
         })
         .await
     }
@@ -125,10 +126,7 @@ impl Ledger {
     /// [`LedgerError::Absent`].
     pub async fn session(&self, id: &SessionId) -> Result<Session, LedgerError> {
         let id = id.clone();
-        self.read(move |tx| {
-            rows::session(tx, id.as_str())?.map(|(session, _)| session).ok_or_else(|| absent(&id))
-        })
-        .await
+        self.read(move |tx| rows::session(tx, id.as_str())?.ok_or_else(|| absent(&id))).await
     }
 
     /// Reads all sessions, oldest first.
@@ -146,7 +144,7 @@ impl Ledger {
                 )?;
             let mut out = Vec::with_capacity(ids.len());
             for id in ids {
-                out.extend(rows::session(tx, &id)?.map(|(session, _)| session));
+                out.extend(rows::session(tx, &id)?);
             }
             Ok(out)
         })
@@ -191,7 +189,7 @@ impl Ledger {
     pub async fn begin_removal(&self, id: &SessionId) -> Result<Unfinished, LedgerError> {
         let id = id.clone();
         self.write(move |tx| {
-            let workspace = rows::session(tx, id.as_str())?.and_then(|(session, _)| session.workspace);
+            let workspace = rows::session(tx, id.as_str())?.and_then(|session| session.workspace);
             set_phase(tx, &id, "removing")?;
             Ok(Unfinished { session: id, workspace: workspace.map(|w| w.id), phase: Phase::Removing })
         })
@@ -224,12 +222,26 @@ impl Ledger {
     ///
     /// # Errors
     /// An error of reading.
-    pub async fn run_ids(&self, id: &SessionId) -> Result<Vec<crate::domain::ids::RunId>, LedgerError> {
+    pub async fn run_ids(&self, id: &SessionId) -> Result<Vec<RunId>, LedgerError> {
         let id = id.clone();
         self.read(move |tx| {
             rows::all(tx, "SELECT id FROM runs WHERE session_id = ?1", [id.as_str()], |row| {
                 rows::text("run id", &row.get::<_, String>(0)?)
             })
+        })
+        .await
+    }
+
+    /// Reads the ids of all runs of all sessions, listed or not.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn all_run_ids(&self) -> Result<BTreeSet<RunId>, LedgerError> {
+        self.read(|tx| {
+            let ids = rows::all(tx, "SELECT id FROM runs", [], |row| {
+                rows::text("run id", &row.get::<_, String>(0)?)
+            })?;
+            Ok(ids.into_iter().collect())
         })
         .await
     }
@@ -264,7 +276,7 @@ fn absent(id: &SessionId) -> LedgerError {
 }
 
 fn set_phase(tx: &Transaction<'_>, id: &SessionId, phase: &str) -> Result<(), LedgerError> {
-    let (session, _) = rows::session(tx, id.as_str())?.ok_or_else(|| absent(id))?;
+    let session = rows::session(tx, id.as_str())?.ok_or_else(|| absent(id))?;
     let live = runs::held(tx)?
         .into_iter()
         .find(|place| session.workspace.as_ref().is_some_and(|w| w.id == place.workspace_id));

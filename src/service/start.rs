@@ -67,7 +67,7 @@ pub fn decide(
 
 fn coding(grounds: &Grounds) -> Result<&Workspace, Refusal> {
     let id = &grounds.session.id;
-    if grounds.ended {
+    if grounds.session.ended {
         return Err(Refusal::new(
             Code::Forbidden,
             format!("session {id} was ended; nothing can be started in it"),
@@ -259,12 +259,13 @@ mod tests {
             Workspace { id: WorkspaceId::fresh(), revision: 3, digest: Digest::of(b""), root: "/r".into() };
         let session = Session {
             id: SessionId::fresh(),
+            ended: false,
             kind: SessionKind::Coding,
             cwd: "/p".into(),
             workspace: Some(workspace),
             excluded: vec![],
         };
-        Grounds { session, ended: false, existing: None, held: vec![] }
+        Grounds { session, existing: None, held: vec![] }
     }
 
     fn asked(revision: Option<u32>) -> StartCommand {
@@ -278,7 +279,7 @@ mod tests {
         run.intent.command = "true".into();
         run.intent.revision = 1;
         g.existing = Some(run);
-        g.ended = true;
+        g.session.ended = true;
         g.session.workspace = None;
         let unready = || Err(Refusal::new(Code::NotReady, "no", "no"));
         for revision in [None, Some(1)] {
@@ -302,7 +303,7 @@ mod tests {
         assert_eq!(code(&g, Some(3), true), Err(Code::Busy));
         g.held.pop();
         assert_eq!(code(&g, None, true), Ok(Verdict::Admit));
-        g.ended = true;
+        g.session.ended = true;
         assert_eq!(code(&g, Some(2), false), Err(Code::Forbidden));
     }
 

@@ -4,7 +4,7 @@ use super::Api;
 use crate::api::answer::Failure;
 use crate::api::body::fed;
 use crate::api::extract::{InPath, InQuery};
-use crate::api::wire;
+use crate::api::wire::{self, ENDED, STORED, TOTAL, TRUNCATED};
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::run::{OutputSize, Run};
 use crate::service::{LogPart, MAX_LOG_PART};
@@ -17,15 +17,6 @@ use hyper::body::Bytes;
 use serde::Deserialize;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
-
-/// Header: bytes kept.
-pub(crate) const STORED: &str = "salaam-output-stored";
-/// Header: bytes written.
-pub(crate) const TOTAL: &str = "salaam-output-total";
-/// Header: whether some were not kept.
-pub(crate) const TRUNCATED: &str = "salaam-output-truncated";
-/// Header: whether no more bytes will be stored.
-pub(crate) const ENDED: &str = "salaam-output-ended";
 
 /// How often a followed output is looked at while its run reports no change.
 const LOOK: Duration = Duration::from_millis(50);

@@ -9,6 +9,7 @@ pub(super) fn full(session: &Session) -> Text {
         .lines(&session.excluded, |left_out| format!("excluded   {}  ({})", left_out.path, left_out.reason))
         .field("session", &session.session_id)
         .field("kind", name(&session.kind))
+        .field("state", state(session))
         .field("project", &session.cwd);
     if let Some(workspace) = &session.workspace {
         text = text
@@ -23,5 +24,10 @@ pub(super) fn full(session: &Session) -> Text {
 /// A session on one line.
 pub(super) fn brief(session: &Session) -> String {
     let revision = session.workspace.as_ref().map_or("-".to_owned(), |w| format!("revision {}", w.revision));
-    format!("{}  {:<8}  {revision:<11}  {}", session.session_id, name(&session.kind), session.cwd)
+    let (kind, state) = (name(&session.kind), state(session));
+    format!("{}  {kind:<8}  {state:<6}  {revision:<11}  {}", session.session_id, session.cwd)
+}
+
+fn state(session: &Session) -> &'static str {
+    if session.ended { "ended" } else { "active" }
 }
