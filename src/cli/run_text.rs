@@ -3,6 +3,7 @@
 use super::output::{Text, name};
 use crate::api::wire::{Cancelled, Outcome, Run};
 use crate::domain::outcome::Cause;
+use crate::domain::profile::Profile;
 use crate::domain::run::Cleanup;
 
 /// A run in full.
@@ -45,19 +46,41 @@ pub(crate) fn remark(run: &Run, state: &std::path::Path) -> Vec<String> {
         let cause = name(&outcome.cause);
         remarks.push(if outcome.detail.is_empty() { cause } else { format!("{cause}: {}", outcome.detail) });
     }
+    if let Some(outcome) = &run.outcome {
+        remarks.extend(kills(outcome));
+    }
     if run.output.truncated {
         remarks.push(format!("the output is cut: {}", output(run)));
     }
     if run.cleanup == Cleanup::Uncertain {
         remarks.push(format!(
-            "whether the container is gone is uncertain; settle it: \
-             sal commands reconcile {} --run-id {} --state {}",
-            run.session_id,
+            "whether the container of {} is gone is uncertain; restart the service, which looks again: \
+             sal service stop --state {}, then start it as before",
             run.run_id,
             state.display()
         ));
     }
     remarks
+}
+
+/// What the limits did to the command's processes, where the cause does not say so: a child that is
+/// killed for want of memory may end with nothing but a strange result.
+fn kills(outcome: &Outcome) -> Vec<String> {
+    let limits = Profile::fixed();
+    let mut said = Vec::new();
+    if outcome.oom_kills > 0 && outcome.cause != Cause::Oom {
+        said.push(format!(
+            "OOM kills of the command's processes: {}; the memory limit is {} bytes, let it use less",
+            outcome.oom_kills, limits.memory_bytes
+        ));
+    }
+    if outcome.pids_limit_hits > 0 && outcome.cause != Cause::PidsLimit {
+        said.push(format!(
+            "forks refused by the process limit: {}; the limit is {}, let it start fewer at a time",
+            outcome.pids_limit_hits, limits.pids
+        ));
+    }
+    said
 }
 
 fn ending(outcome: &Outcome) -> String {
@@ -103,4 +126,28 @@ fn headroom(run: &Run) -> Option<String> {
 pub(crate) fn cancelled(reply: &Cancelled) -> Text {
     let text = full(&reply.run);
     if reply.already_finished { text.line("it had ended before the cancel") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cmd10_limits_that_struck_children_are_told_unless_the_cause_says_so() {
+        let outcome = |cause, oom_kills, pids_limit_hits| Outcome {
+            exit_code: Some(0),
+            signal: None,
+            cause,
+            detail: String::new(),
+            oom_kills,
+            pids_limit_hits,
+        };
+        assert!(kills(&outcome(Cause::Exited, 0, 0)).is_empty());
+        assert!(kills(&outcome(Cause::Oom, 1, 0)).is_empty());
+        assert!(kills(&outcome(Cause::PidsLimit, 0, 3)).is_empty());
+        let oom = kills(&outcome(Cause::Exited, 2, 0));
+        assert!(oom[0].contains("OOM kills") && oom[0].contains(": 2;"), "{oom:?}");
+        let both = kills(&outcome(Cause::Deadline, 1, 5));
+        assert!(both.len() == 2 && both[1].contains(": 5;"), "{both:?}");
+    }
 }
