@@ -15,11 +15,12 @@ use salaam::exec::Fut;
 use salaam::exec::scripted::{Play, Scripted};
 use salaam::ledger::Ledger;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::prove::ContainerProver;
 use salaam::service::startup::Opened;
-use salaam::service::{Backend, CreateSession, Service, StartCommand, settled};
+use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, clock, settled};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Workspaces as plain directories of plain files.
@@ -111,7 +112,11 @@ impl World {
     }
 
     async fn start_in(&self, boot: &str) -> Service {
-        let opened = Opened::open(&self.path("state")).await.unwrap();
+        self.start_with(boot, Graces::default()).await
+    }
+
+    async fn start_with(&self, boot: &str, graces: Graces) -> Service {
+        let opened = Opened::open(&self.path("state")).await.unwrap().with_graces(graces);
         let port = Arc::new(Plain(self.path("coding")));
         let chosen = opened.choose_in_boot(Some(self.backend()), Some(port), boot.into());
         chosen.recover().await.unwrap().prove(&Proof).await.unwrap().ready()
@@ -452,12 +457,142 @@ async fn cmd9_uncertain_cleanup_blocks_grants_across_a_restart() {
     assert!(service.cancel(&session.id, &run.intent.run_id).await.unwrap().already_finished);
     assert!(!world.exec.was_forgotten(&run.intent.run_id));
     service.shutdown(false).await.unwrap();
+    world.exec.sweeps_leave(&["cgroup /x"]);
     let service = world.start().await;
-    assert!(!service.status().ready);
+    assert!(service.status().reason.unwrap().contains("cgroup /x"));
+    let hint = service.start_command(&other.id, command("true")).await.unwrap_err().hint;
+    assert!(hint.contains("restart the service"), "{hint}");
     assert_eq!(refused(&service).await, Code::NotReady);
     assert_eq!(service.run(&session.id, &run.intent.run_id).await.unwrap().cleanup, Cleanup::Uncertain);
     let reconcile = service.reconcile(&session.id, &run.intent.run_id).await;
     assert_eq!(reconcile.unwrap_err().code, Code::NotBuilt);
+    assert!(!world.exec.was_forgotten(&run.intent.run_id));
+}
+
+#[tokio::test]
+async fn cmd9_a_start_that_finds_nothing_left_settles_an_uncertain_cleanup() {
+    let exited = vec![Play::Supervising, Play::Launching, Play::Exit(5)];
+    let lost = vec![Play::Supervising, Play::Launching];
+    for (script, state, event) in
+        [(exited, RunState::Finished, RunEvent::Removed), (lost, RunState::Interrupted, RunEvent::CleanedUp)]
+    {
+        let world = World::new();
+        let service = world.start().await;
+        let session = world.session(&service).await;
+        world.exec.sweeps_leave(&["cgroup /x"]);
+        world.exec.next(script);
+        let run = service.start_command(&session.id, command("true")).await.unwrap().intent.run_id;
+        let before = wait(&service, &session.id, &run).await;
+        assert_eq!(before.cleanup, Cleanup::Uncertain);
+        service.shutdown(false).await.unwrap();
+        world.exec.sweeps_leave(&[]);
+        // Another executor cannot tell, and no executor does not look.
+        let opened = Opened::open(&world.path("state")).await.unwrap();
+        let chosen = opened.choose_in_boot(None, None, "boot-1".into());
+        let service = chosen.recover().await.unwrap().without_commands().unwrap().ready();
+        assert_eq!(service.run(&session.id, &run).await.unwrap().cleanup, Cleanup::Uncertain);
+        service.shutdown(false).await.unwrap();
+        let service = world.start().await;
+        assert!(service.status().ready, "{:?}", service.status());
+        let end = service.run(&session.id, &run).await.unwrap();
+        assert_eq!((end.state, end.cleanup, &end.recovery_phase), (state, Cleanup::Confirmed, &None));
+        assert_eq!((&end.outcome, end.output), (&before.outcome, before.output));
+        assert!(world.exec.was_forgotten(&run));
+        let next = service.start_command(&session.id, command("true")).await.unwrap();
+        assert_eq!(cause(&wait(&service, &session.id, &next.intent.run_id).await), Cause::Exited);
+        service.shutdown(false).await.unwrap();
+        world.start().await.shutdown(false).await.unwrap();
+        let events = world.ledger().events(&run).await.unwrap();
+        assert_eq!(events.iter().filter(|e| **e == event).count(), 1, "{events:?}");
+        assert_eq!(events.last(), Some(&event));
+    }
+}
+
+/// The state directory's files of proofs: sources and outputs.
+fn proof_files(state: &Path) -> Vec<String> {
+    let names = |dir: PathBuf| std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.file_name());
+    let sources = names(state.to_owned()).filter(|name| name.to_str().unwrap().starts_with("proof-"));
+    sources.chain(names(state.join("outputs"))).map(|name| name.into_string().unwrap()).collect()
+}
+
+#[tokio::test]
+async fn svc5_a_stop_during_the_proof_ends_its_container_and_deletes_its_files() {
+    let world = World::new();
+    let opened = Opened::open(&world.path("state")).await.unwrap();
+    let recovered =
+        opened.choose_in_boot(Some(world.backend()), None, "boot-1".into()).recover().await.unwrap();
+    world.exec.next(vec![
+        Play::Supervising,
+        Play::Launching,
+        Play::Write(b"{}".to_vec()),
+        Play::Wait(Duration::from_secs(60)),
+    ]);
+    let (stop, told) = tokio::sync::watch::channel(false);
+    let prover = ContainerProver::new(world.backend(), world.path("state")).stopped_by(told.clone());
+    let proving = tokio::spawn(async move { recovered.prove(&prover).await.map(drop) });
+    while proof_files(&world.path("state")).len() < 2 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    stop.send_replace(true);
+    let refused = tokio::time::timeout(Duration::from_secs(10), proving).await.unwrap().unwrap().unwrap_err();
+    assert!(refused.code == Code::NotReady && refused.message.contains("told to stop"), "{refused}");
+    assert_eq!((world.exec.swept(), world.exec.forgotten()), (1, 1));
+    assert_eq!(proof_files(&world.path("state")), Vec::<String>::new());
+    // One that is told before it begins launches nothing.
+    let late = ContainerProver::new(world.backend(), world.path("state")).stopped_by(told);
+    assert_eq!(late.prove().await.unwrap_err().code, Code::NotReady);
+    assert_eq!(world.exec.launched(), 1);
+}
+
+#[tokio::test]
+async fn prf1_the_proof_is_readable_inside_whatever_the_umask() {
+    use nix::sys::stat::{Mode, umask};
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new();
+    drop(Opened::open(&world.path("state")).await.unwrap());
+    world.exec.next(vec![Play::Supervising, Play::Write(b"{}".to_vec()), Play::Hold]);
+    let (stop, told) = tokio::sync::watch::channel(false);
+    let prover = ContainerProver::new(world.backend(), world.path("state")).stopped_by(told);
+    let before = umask(Mode::from_bits_truncate(0o077));
+    let proving = tokio::spawn(async move { prover.prove().await });
+    while proof_files(&world.path("state")).len() < 2 {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    umask(before);
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let mut entries = std::fs::read_dir(world.path("state")).unwrap().flatten();
+    let source = entries.find(|entry| entry.file_name().to_str().unwrap().starts_with("proof-")).unwrap();
+    assert_eq!((mode(&source.path()), mode(&source.path().join("nonce"))), (0o755, 0o644));
+    stop.send_replace(true);
+    proving.await.unwrap().unwrap_err();
+}
+
+#[tokio::test]
+async fn svc3_a_start_deletes_what_a_killed_proof_left_and_nothing_else() {
+    let world = World::new();
+    let service = world.start().await;
+    let session = world.session(&service).await;
+    world.exec.next(vec![
+        Play::Supervising,
+        Play::Launching,
+        Play::Write(b"kept".to_vec()),
+        Play::Exit(0),
+        Play::Removed(vec![]),
+    ]);
+    let run = service.start_command(&session.id, command("true")).await.unwrap().intent.run_id;
+    wait(&service, &session.id, &run).await;
+    service.shutdown(false).await.unwrap();
+    let state = world.path("state");
+    let source = state.join(format!("proof-{}", RunId::fresh()));
+    std::fs::create_dir(&source).unwrap();
+    std::fs::write(source.join("nonce"), "x").unwrap();
+    std::fs::create_dir(state.join("proof-of-mine")).unwrap();
+    std::fs::write(state.join("outputs").join(RunId::fresh().as_str()), "probe").unwrap();
+    let service = world.start().await;
+    let mut left = proof_files(&state);
+    left.sort();
+    assert_eq!(left, ["proof-of-mine".to_owned(), run.to_string()]);
+    assert_eq!(service.logs(&session.id, &run, 0, 9).await.unwrap().bytes, b"kept");
 }
 
 #[tokio::test]
@@ -489,16 +624,18 @@ async fn cmd8_a_supervisor_lost_after_the_launch_means_interrupted() {
 #[tokio::test]
 async fn cmd5_a_deaf_supervisor_is_swept_after_the_grace() {
     let world = World::new();
-    let service = world.start().await;
+    let graces = Graces { removal: Duration::from_millis(300), ..Graces::default() };
+    let service = world.start_with("boot-1", graces).await;
     let session = world.session(&service).await;
     world.exec.next(vec![Play::Supervising, Play::Launching, Play::Deaf]);
     let run = service.start_command(&session.id, command("true")).await.unwrap().intent.run_id;
     state(&service, &session.id, &run, RunState::Running).await;
-    tokio::time::pause();
+    let began = Instant::now();
     let reply = service.cancel(&session.id, &run).await.unwrap();
     assert_eq!(reply.run.state, RunState::Interrupted);
     assert!(reply.run.cancel_requested && !reply.already_finished);
     assert!(world.exec.was_swept(&run));
+    assert!((300..5_000).contains(&began.elapsed().as_millis()), "{:?}", began.elapsed());
 }
 
 #[tokio::test]
@@ -509,13 +646,17 @@ async fn cmd6_a_deadline_that_the_supervisor_misses_is_kept_by_the_service() {
     world.exec.next(vec![Play::Supervising, Play::Launching, Play::Deaf]);
     let run = service.start_command(&session.id, command("true")).await.unwrap().intent.run_id;
     state(&service, &session.id, &run, RunState::Running).await;
-    tokio::time::pause();
-    let began = tokio::time::Instant::now();
-    let mut watch = service.follow(&session.id, &run).await.unwrap();
-    let end = watch.wait_for(settled).await.unwrap().clone();
-    let waited = began.elapsed().as_secs();
-    assert!((33..=36).contains(&waited), "{waited} s");
+    service.shutdown(false).await.unwrap();
+    // The deadline is brought near, and the run observed again.
+    let deadline = clock::boottime_ns().unwrap() + 500_000_000;
+    world.sql(&format!("UPDATE runs SET intent = json_set(intent, '$.deadline_ns', {deadline})"));
+    let graces = Graces { deadline: Duration::from_millis(400), ..Graces::default() };
+    let service = world.start_with("boot-1", graces).await;
+    let end = wait(&service, &session.id, &run).await;
+    let over = clock::boottime_ns().unwrap().checked_sub(deadline).expect("not before the deadline");
+    assert!((400_000_000..5_000_000_000).contains(&over), "{over} ns");
     assert_eq!(end.state, RunState::Interrupted);
+    assert!(world.exec.was_swept(&run));
 }
 
 #[tokio::test]
@@ -750,7 +891,10 @@ async fn ws1_a_refused_import_leaves_nothing_and_a_session_can_be_removed() {
     wait(&service, &session.id, &run).await;
     let output = world.path("state/outputs").join(run.as_str());
     assert!(output.exists());
+    assert!(!service.session(&session.id).await.unwrap().ended);
     service.end_session(&session.id).await.unwrap();
+    assert!(service.session(&session.id).await.unwrap().ended);
+    assert_eq!(service.sessions().await.unwrap().iter().filter(|s| s.ended).count(), 1);
     let ended = service.start_command(&session.id, command("true")).await.unwrap_err();
     assert_eq!(ended.code, Code::Forbidden);
     assert!(Path::new(&session.workspace.as_ref().unwrap().root).exists());

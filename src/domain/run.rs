@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  requested ──create──▶ creating ──launched──▶ running ──exit──▶ finishing ──removed──▶ finished
-//!      │                    │                      │                  │
-//!      └────────────────────┴──── unknown ─────────┴──────────────────┴──▶ interrupted
+//!      │                    │                      │
+//!      └────────────────────┴──────── lost ────────┴─────────────────────────────────▶ interrupted
 //! ```
 //! `start_failed` leads from requested or creating to finishing: the container, as far as it came to
 //! be, must still be removed before the run is finished.
@@ -67,6 +67,8 @@ pub enum RunEvent {
         /// Why.
         detail: String,
     },
+    /// What a lost run had left is gone; its outcome stays as it is.
+    CleanedUp,
 }
 
 /// An event that may not happen in a state.
@@ -94,6 +96,7 @@ pub fn step(state: RunState, event: &RunEvent) -> Result<RunState, IllegalStep> 
         (S::Finishing, RunEvent::Removed) => Ok(S::Finished),
         (S::Finishing, RunEvent::RemovalUncertain { .. }) => Ok(S::Finishing),
         (S::Requested | S::Creating | S::Running, RunEvent::Lost { .. }) => Ok(S::Interrupted),
+        (S::Interrupted, RunEvent::CleanedUp) => Ok(S::Interrupted),
         _ => Err(IllegalStep { state, event: format!("{event:?}") }),
     }
 }
@@ -106,7 +109,7 @@ pub enum Cleanup {
     None,
     /// Not removed yet.
     Pending,
-    /// Checked: no cgroup, mount or process is left.
+    /// Checked: no cgroup of it is left, and so no process; its mounts end with its namespace.
     Confirmed,
     /// Something may be left; no new grants until it is settled (CMD.9).
     Uncertain,
@@ -228,5 +231,7 @@ mod tests {
         let s = step(RunState::Running, &ended()).unwrap();
         assert_eq!(s, RunState::Finishing);
         assert_eq!(step(s, &RunEvent::RemovalUncertain { left: vec![] }).unwrap(), RunState::Finishing);
+        assert!(step(s, &RunEvent::CleanedUp).is_err());
+        assert!(step(RunState::Finished, &RunEvent::CleanedUp).is_err());
     }
 }

@@ -120,6 +120,16 @@ impl Scripted {
         self.stage().swept.contains(run)
     }
 
+    /// How many sweeps were ordered in all.
+    pub fn swept(&self) -> usize {
+        self.stage().swept.len()
+    }
+
+    /// How many runs' working files were deleted in all.
+    pub fn forgotten(&self) -> usize {
+        self.stage().forgotten.len()
+    }
+
     /// Whether the run's working files were deleted.
     pub fn was_forgotten(&self, run: &RunId) -> bool {
         self.stage().forgotten.contains(run)

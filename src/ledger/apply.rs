@@ -5,7 +5,7 @@ use crate::domain::run::{
     Cleanup, Headroom, IllegalStep, OutputSize, Run, RunEvent, RunIntent, RunState, step,
 };
 
-/// Name of the recovery phase in which a run waits for `reconcile`.
+/// Name of the recovery phase in which a run waits until what it may have left is gone.
 pub const RECONCILE: &str = "reconcile";
 
 /// What is known beside the events of one transaction; `None` leaves the run as it is.
@@ -47,7 +47,7 @@ pub fn apply(run: &mut Run, event: &RunEvent) -> Result<(), IllegalStep> {
             run.outcome = Some(outcome.clone());
             run.cleanup = Cleanup::Pending;
         }
-        RunEvent::Removed => {
+        RunEvent::Removed | RunEvent::CleanedUp => {
             run.cleanup = Cleanup::Confirmed;
             run.recovery_phase = None;
         }

@@ -4,6 +4,7 @@ use super::driver::Live;
 use super::ports::{ProofSummary, WorkspacePort};
 use super::readiness::Readiness;
 use super::state_dir::StateDir;
+use super::types::Graces;
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::job::Bundle;
 use crate::domain::profile::Profile;
@@ -32,6 +33,7 @@ pub(super) struct Core {
     pub backend: Option<Backend>,
     pub workspaces: Option<Arc<dyn WorkspacePort>>,
     pub profile: Profile,
+    pub graces: Graces,
     pub boot_id: String,
     pub readiness: Readiness,
     pub proof: OnceLock<ProofSummary>,
@@ -50,6 +52,7 @@ impl Core {
         backend: Option<Backend>,
         workspaces: Option<Arc<dyn WorkspacePort>>,
         boot_id: String,
+        graces: Graces,
     ) -> Self {
         Self {
             state,
@@ -57,6 +60,7 @@ impl Core {
             backend,
             workspaces,
             profile: Profile::fixed(),
+            graces,
             boot_id,
             readiness: Readiness::default(),
             proof: OnceLock::new(),

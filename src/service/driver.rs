@@ -11,6 +11,7 @@ use super::core::{Backend, Core};
 use super::output;
 use super::tracker::{Alarm, Tracker};
 use super::types::settled;
+use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
 use crate::domain::record::Record;
 use crate::domain::refusal::{Code, Refusal};
@@ -22,14 +23,13 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// How long past the deadline the supervisor's own enforcement is waited for.
-const DEADLINE_GRACE: Duration = Duration::from_secs(5);
-/// How long removal may take after the exit, a cancel or a reboot before it is taken in hand.
-const REMOVAL_GRACE: Duration = Duration::from_secs(10);
 /// How long a sweep may take; longer counts as uncertain.
 const SWEEP_LIMIT: Duration = Duration::from_secs(15);
 /// Recovery phase shown while a run is observed again after a restart.
 const ADOPTED: &str = "adopted";
+/// The next step when something of a run may be left: every start sweeps it again.
+pub(super) const LEFT_HINT: &str =
+    "restart the service, which sweeps it again; if it stays, remove what is left by hand and restart";
 /// Recovery phase shown when the outcome could not be recorded.
 const UNRECORDED: &str = "unrecorded";
 
@@ -71,6 +71,15 @@ pub(super) fn spawn(core: &Arc<Core>, backend: &Backend, run: Run, begin: Begin)
     let task = tokio::spawn(driver.drive(begin, inbox)).abort_handle();
     live.insert(id, Live { watch: watch.clone(), orders, task });
     watch
+}
+
+/// Removes whatever bears the container's id without a supervisor, and answers what is left.
+pub(super) async fn sweep(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
+    match tokio::time::timeout(SWEEP_LIMIT, backend.executor.sweep(run, container)).await {
+        Ok(Ok(left)) => left,
+        Ok(Err(error)) => vec![format!("unknown ({error})")],
+        Err(_) => vec![format!("unknown (the sweep took more than {} s)", SWEEP_LIMIT.as_secs())],
+    }
 }
 
 struct Driver {
@@ -152,11 +161,11 @@ impl Driver {
     /// The instant at which the run is taken in hand if nothing is heard of it.
     fn first_due(&self, begin: &Begin) -> Instant {
         let left = match begin {
-            Begin::Postmortem => REMOVAL_GRACE,
+            Begin::Postmortem => self.core.graces.removal,
             _ => {
                 let now = clock::boottime_ns().unwrap_or(0);
                 let deadline = self.tracker.run().intent.deadline_ns;
-                Duration::from_nanos(deadline.saturating_sub(now)) + DEADLINE_GRACE
+                Duration::from_nanos(deadline.saturating_sub(now)) + self.core.graces.deadline
             }
         };
         Instant::now() + left
@@ -179,7 +188,7 @@ impl Driver {
             }
         }
         if !had_outcome && self.tracker.run().outcome.is_some() {
-            self.due = Instant::now() + REMOVAL_GRACE;
+            self.due = Instant::now() + self.core.graces.removal;
         }
         self.flush().await?;
         if gone && !settled(self.tracker.run()) {
@@ -212,7 +221,7 @@ impl Driver {
 
     /// Orders the kill without waiting: the records that follow must be read meanwhile.
     fn order_kill(&mut self) {
-        self.due = self.due.min(Instant::now() + REMOVAL_GRACE);
+        self.due = self.due.min(Instant::now() + self.core.graces.removal);
         let (executor, id) = (Arc::clone(&self.backend.executor), self.tracker.run().intent.run_id.clone());
         tokio::spawn(async move {
             if let Err(error) = executor.cancel(&id).await {
@@ -225,12 +234,7 @@ impl Driver {
     /// Removes what is left without a supervisor and settles the run on the evidence at hand.
     async fn sweep(&mut self, why: &str) -> Result<(), LedgerError> {
         let intent = &self.tracker.run().intent;
-        let sweep = self.backend.executor.sweep(&intent.run_id, &intent.container_id);
-        let left = match tokio::time::timeout(SWEEP_LIMIT, sweep).await {
-            Ok(Ok(left)) => left,
-            Ok(Err(error)) => vec![format!("unknown ({error})")],
-            Err(_) => vec![format!("unknown (the sweep took more than {} s)", SWEEP_LIMIT.as_secs())],
-        };
+        let left = sweep(&self.backend, &intent.run_id, &intent.container_id).await;
         let (path, most) = (self.core.state.output(&intent.run_id), self.core.profile.output_bytes);
         let stored = tokio::task::spawn_blocking(move || output::stored(&path, most)).await.unwrap_or(0);
         self.tracker.measured_output(stored);
@@ -252,10 +256,7 @@ impl Driver {
                     reason,
                     "find what changed on the host, then restart the service for a new proof",
                 ),
-                Alarm::Left(reason) => self.core.readiness.withdraw(
-                    reason,
-                    "remove what is left, then settle the run with `sal commands reconcile`",
-                ),
+                Alarm::Left(reason) => self.core.readiness.withdraw(reason, LEFT_HINT),
             }
         }
         self.publish.send_replace(self.tracker.run().clone());

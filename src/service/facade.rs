@@ -215,7 +215,7 @@ impl Service {
         Err(Refusal::new(
             Code::NotBuilt,
             format!("settling the run {} by evidence is not built yet", found.intent.run_id),
-            "remove what `sal service status` names, then restart the service",
+            "restart the service: it sweeps again what may be left, and settles the run if nothing is",
         ))
     }
 

@@ -24,5 +24,5 @@ pub mod types;
 pub use self::core::Backend;
 pub use facade::Service;
 pub use types::{
-    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
+    CancelReply, CreateSession, Graces, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
 };

@@ -1,4 +1,5 @@
-//! What the service needs from its neighbours, as narrow traits; `main` wires the real ones.
+//! What the service needs from its neighbours, as narrow traits; the assembly in `cli` wires the
+//! real ones.
 
 use crate::domain::digest::Digest;
 use crate::domain::ids::WorkspaceId;

@@ -4,6 +4,7 @@
 use super::clock;
 use super::core::{Backend, blocking};
 use super::ports::{ProofSummary, Prover};
+use super::recovery::end_orphan;
 use crate::domain::digest::Digest;
 use crate::domain::ids::{ContainerId, ExecId, RunId};
 use crate::domain::job::{self, Entry, Job};
@@ -18,9 +19,14 @@ use crate::proof::NONCE_FILE;
 use crate::proof::expectation::judge;
 use crate::proof::observation::{Observation, Outside};
 use crate::proof::report::Report;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use tokio::sync::watch;
 
+/// What the name of a proof's source directory begins with; a run id of its own follows.
+pub(super) const PROOF_SOURCE: &str = "proof-";
 /// Longest that a proof may take; a slow guest needs about a fifth of it.
 const PROOF_LIMIT: Duration = Duration::from_secs(60);
 
@@ -28,6 +34,7 @@ const PROOF_LIMIT: Duration = Duration::from_secs(60);
 pub struct ContainerProver {
     backend: Backend,
     state: PathBuf,
+    stop: Option<watch::Receiver<bool>>,
 }
 
 /// A container that was run for its observation.
@@ -42,7 +49,21 @@ pub struct Probed {
 impl ContainerProver {
     /// Proves `backend`; `state` gets the report and, for the time of the proof, a source directory.
     pub fn new(backend: Backend, state: PathBuf) -> Self {
-        Self { backend, state }
+        Self { backend, state, stop: None }
+    }
+
+    /// Ends the proof early, with its container gone and its files deleted, once `stop` says so.
+    #[must_use]
+    pub fn stopped_by(self, stop: watch::Receiver<bool>) -> Self {
+        Self { stop: Some(stop), ..self }
+    }
+
+    async fn told_to_stop(&self) {
+        let Some(mut stop) = self.stop.clone() else { return std::future::pending().await };
+        if stop.wait_for(|stop| *stop).await.is_err() {
+            // Whoever could tell it is gone.
+            std::future::pending().await
+        }
     }
 
     /// Runs the probe under `actual` while it pushes the limits of `expected`. The two differ only in
@@ -51,7 +72,7 @@ impl ContainerProver {
     /// # Errors
     /// `proof_failed` when the container cannot be run, `host` when the host cannot be read.
     pub async fn probe(&self, actual: &Profile, expected: &Profile) -> Result<Probed, Refusal> {
-        let source = self.state.join(format!("proof-{}", RunId::fresh()));
+        let source = self.state.join(format!("{PROOF_SOURCE}{}", RunId::fresh()));
         let result = self.probe_with(&source, actual, expected).await;
         let _ = std::fs::remove_dir_all(&source);
         result
@@ -64,18 +85,29 @@ impl ContainerProver {
         expected: &Profile,
     ) -> Result<Probed, Refusal> {
         let nonce = ExecId::fresh().to_string();
-        std::fs::create_dir(source)
-            .and_then(|()| std::fs::write(source.join(NONCE_FILE), &nonce))
-            .map_err(|e| failed(format!("{}: {e}", source.display())))?;
+        if self.stop.as_ref().is_some_and(|stop| *stop.borrow()) {
+            return Err(stopped());
+        }
+        write_source(source, &nonce).map_err(|e| failed(format!("{}: {e}", source.display())))?;
         let job = self.job(source, &nonce, actual, expected)?;
         let (run, output) = (job.run_id.clone(), job.output.clone());
         let container = job.container_id.clone();
         let executor = &self.backend.executor;
         executor.launch(job).await.map_err(|e| failed(e.to_string()))?;
-        let end = tokio::time::timeout(PROOF_LIMIT, self.until_removed(&run)).await;
+        let end = tokio::select! {
+            end = tokio::time::timeout(PROOF_LIMIT, self.until_removed(&run)) => Some(end),
+            () = self.told_to_stop() => None,
+        };
         let end = match end {
-            Ok(end) => end,
-            Err(_) => {
+            Some(Ok(end)) => end,
+            None => {
+                let left = end_orphan(&self.backend, &run, &container).await;
+                if !left.is_empty() {
+                    tracing::warn!(%run, ?left, "the container of the proof could not be removed");
+                }
+                Err(stopped())
+            }
+            Some(Err(_)) => {
                 let left = executor.sweep(&run, &container).await;
                 Err(failed(format!("no end after {} s (left: {left:?})", PROOF_LIMIT.as_secs())))
             }
@@ -190,6 +222,19 @@ fn passed(ending: Ending, evidence: &Evidence) -> Result<(), Refusal> {
     } else {
         Err(failed(format!("the probe ended with {ending:?}: {evidence:?}")))
     }
+}
+
+/// Writes the workspace of the proof, readable for the container's user whatever the umask.
+fn write_source(source: &Path, nonce: &str) -> std::io::Result<()> {
+    let file = source.join(NONCE_FILE);
+    std::fs::create_dir(source)?;
+    std::fs::write(&file, nonce)?;
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644))?;
+    std::fs::set_permissions(source, Permissions::from_mode(0o755))
+}
+
+fn stopped() -> Refusal {
+    Refusal::new(Code::NotReady, "the service was told to stop during the startup proof", "start it again")
 }
 
 fn failed(what: impl Into<String>) -> Refusal {

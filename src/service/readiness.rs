@@ -40,8 +40,13 @@ impl Readiness {
     /// Withdraws readiness; `hint` is the next step.
     pub fn withdraw(&self, reason: impl Into<String>, hint: impl Into<String>) {
         let (reason, hint) = (reason.into(), hint.into());
-        tracing::warn!(%reason, "readiness withdrawn");
-        self.with(|s| s.reasons.push((reason, hint)));
+        self.with(|s| {
+            // What is looked at before each command is found again each time.
+            if !s.reasons.iter().any(|(known, _)| *known == reason) {
+                tracing::warn!(%reason, "readiness withdrawn");
+                s.reasons.push((reason, hint));
+            }
+        });
     }
 
     /// Whether anything new is taken at all.
@@ -73,4 +78,20 @@ impl Readiness {
 
 fn stopping() -> Refusal {
     Refusal::new(Code::NotReady, "the service is stopping", "start it again")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cmd9_a_reason_is_kept_once_and_the_first_is_told() {
+        let readiness = Readiness::default();
+        readiness.started();
+        for reason in ["a cgroup is left", "the engine changed", "a cgroup is left"] {
+            readiness.withdraw(reason, "restart the service");
+        }
+        assert_eq!(readiness.with(|s| s.reasons.len()), 2);
+        assert_eq!(readiness.check().unwrap_err().message, "a cgroup is left");
+    }
 }

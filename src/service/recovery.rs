@@ -3,16 +3,18 @@
 //! The plan is pure; carrying it out twice does no more than once, so a recovery may itself be killed.
 
 use super::core::{Backend, Core};
-use super::driver::{self, Begin};
+use super::driver::{self, Begin, LEFT_HINT};
+use super::prove::PROOF_SOURCE;
+use super::tracker::uncertain;
 use super::types::settled;
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::{JOB_FILE, Job};
 use crate::domain::refusal::Refusal;
-use crate::domain::run::{Cleanup, Run};
+use crate::domain::run::{Cleanup, Run, RunEvent};
 use crate::exec::Observed;
-use crate::ledger::Ledger;
+use crate::ledger::{Facts, Ledger};
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,8 @@ pub enum Action {
     Adopt,
     /// The host was restarted since: read its records, sweep, settle.
     Postmortem,
+    /// Its end is recorded, its cleanup uncertain: sweep it again, and settle it if nothing is left.
+    Resweep,
     /// Leave it as it is; grants wait for the reason to go away.
     Keep(String),
     /// Leave it as it is; this start grants nothing that it could be in the way of.
@@ -50,14 +54,12 @@ fn action(run: &Run, present: Present<'_>) -> Action {
     let id = &run.intent.run_id;
     match present.executor {
         None => Action::Leave,
-        Some(_) if run.cleanup == Cleanup::Uncertain => {
-            Action::Keep(format!("the cleanup of run {id} is uncertain since an earlier start"))
-        }
         // Only the original backend can tell what became of a run.
         Some(now) if now != run.intent.executor => Action::Keep(format!(
             "run {id} was started with the executor '{}' and cannot be settled with '{now}'",
             run.intent.executor
         )),
+        Some(_) if run.cleanup == Cleanup::Uncertain => Action::Resweep,
         Some(_) if run.intent.boot_id != present.boot_id => Action::Postmortem,
         Some(_) => Action::Adopt,
     }
@@ -75,16 +77,19 @@ pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
         tracing::info!(run = %id, ?action, "recovery");
         match (action, &core.backend) {
             (Action::Keep(reason), _) => {
-                core.readiness
-                    .withdraw(reason, format!("settle it with `sal commands reconcile --run-id {id}`"));
+                core.readiness.withdraw(
+                    reason,
+                    format!("restart the service with --coding-executor {}", run.intent.executor),
+                );
             }
+            (Action::Resweep, Some(backend)) => resweep(core, backend, run).await?,
             (Action::Adopt, Some(backend)) => {
                 driver::spawn(core, backend, run.clone(), Begin::Adopt);
             }
             (Action::Postmortem, Some(backend)) => {
                 reboots.push(driver::spawn(core, backend, run.clone(), Begin::Postmortem));
             }
-            (Action::Leave, _) | (Action::Adopt | Action::Postmortem, None) => {}
+            (Action::Leave, _) | (Action::Adopt | Action::Postmortem | Action::Resweep, None) => {}
         }
     }
     for mut watch in reboots {
@@ -93,6 +98,21 @@ pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
     if let Some(backend) = &core.backend {
         let known: BTreeSet<_> = runs.into_iter().map(|run| run.intent.run_id).collect();
         clear_leftovers(core, backend, &known).await?;
+    }
+    clear_files(core).await
+}
+
+/// Sweeps once more what an earlier service could not remove; if nothing is left, that is committed.
+async fn resweep(core: &Core, backend: &Backend, run: &Run) -> Result<(), Refusal> {
+    let id = &run.intent.run_id;
+    let left = driver::sweep(backend, id, &run.intent.container_id).await;
+    if left.is_empty() {
+        // The outcome of a lost run is its last word; only its cleanup was open.
+        let event = if run.state.is_terminal() { RunEvent::CleanedUp } else { RunEvent::Removed };
+        core.ledger.append_events(id, vec![event], Facts::default()).await?;
+        forget(backend, id).await;
+    } else {
+        core.readiness.withdraw(uncertain(id, &left), LEFT_HINT);
     }
     Ok(())
 }
@@ -104,15 +124,14 @@ struct Leftover {
 }
 
 fn leftovers(runs: &Path, known: &BTreeSet<RunId>) -> Vec<Leftover> {
-    let Ok(entries) = std::fs::read_dir(runs) else { return Vec::new() };
-    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
-    let ids = names.filter_map(|name| RunId::parse(&name).ok()).filter(|id| !known.contains(id));
-    ids.map(|run| {
-        let text = std::fs::read(runs.join(run.as_str()).join(JOB_FILE)).unwrap_or_default();
-        let container = serde_json::from_slice::<Job>(&text).ok().map(|job| job.container_id);
-        Leftover { run, container }
-    })
-    .collect()
+    let ids = entries(runs).into_iter().filter_map(|(name, _)| RunId::parse(&name).ok());
+    ids.filter(|id| !known.contains(id))
+        .map(|run| {
+            let text = std::fs::read(runs.join(run.as_str()).join(JOB_FILE)).unwrap_or_default();
+            let container = serde_json::from_slice::<Job>(&text).ok().map(|job| job.container_id);
+            Leftover { run, container }
+        })
+        .collect()
 }
 
 /// Deletes run directories whose completion is committed, and ends those that the ledger does not know,
@@ -128,32 +147,70 @@ async fn clear_leftovers(core: &Core, backend: &Backend, known: &BTreeSet<RunId>
             _ => Vec::new(),
         };
         if left.is_empty() {
-            if let Err(error) = backend.executor.forget(&run).await {
-                tracing::warn!(%run, %error, "the run directory could not be deleted");
-            }
+            forget(backend, &run).await;
         } else {
             core.readiness.withdraw(
                 format!("an unrecorded container of run {run} is left: {}", left.join(", ")),
-                "remove what is left, then restart the service",
+                LEFT_HINT,
             );
         }
     }
     Ok(())
 }
 
+/// Deletes what a proof that was broken off left beside its run directory: its source, and its output,
+/// which bears the id of a run that the ledger does not know.
+async fn clear_files(core: &Core) -> Result<(), Refusal> {
+    let known = core.ledger.all_run_ids().await?;
+    let (root, runs) = (core.state.root().to_owned(), core.state.runs());
+    super::core::blocking(move || {
+        for (name, path) in entries(&root) {
+            if name.strip_prefix(PROOF_SOURCE).is_some_and(|id| RunId::parse(id).is_ok()) {
+                report(&path, std::fs::remove_dir_all(&path));
+            }
+        }
+        for (name, path) in entries(&root.join("outputs")) {
+            let stray = RunId::parse(&name).is_ok_and(|id| !known.contains(&id));
+            // A run directory that is still there names a container that may yet write.
+            if stray && !runs.join(&name).exists() {
+                report(&path, std::fs::remove_file(&path));
+            }
+        }
+        Ok(())
+    })
+    .await
+}
+
+fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
+    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
+    let named = entries.flatten().map(|entry| (entry.file_name().into_string(), entry.path()));
+    named.filter_map(|(name, path)| Some((name.ok()?, path))).collect()
+}
+
+fn report(path: &Path, done: std::io::Result<()>) {
+    match done {
+        Ok(()) => tracing::info!(path = %path.display(), "deleted what an earlier proof left"),
+        Err(error) => tracing::warn!(path = %path.display(), %error, "what an earlier proof left stays"),
+    }
+}
+
+async fn forget(backend: &Backend, run: &RunId) {
+    if let Err(error) = backend.executor.forget(run).await {
+        tracing::warn!(%run, %error, "the run directory could not be deleted");
+    }
+}
+
 async fn is_recorded(ledger: &Ledger, run: &RunId) -> bool {
     ledger.run(run).await.is_ok()
 }
 
-async fn end_orphan(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
+/// Ends a container that no driver follows, and answers what is left of it.
+pub(super) async fn end_orphan(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
     let _ = backend.executor.cancel(run).await;
     let mut records = backend.executor.watch(run);
     let gone = async { while matches!(records.recv().await, Some(Observed::Record(_))) {} };
     let _ = tokio::time::timeout(ORPHAN_GRACE, gone).await;
-    match backend.executor.sweep(run, container).await {
-        Ok(left) => left,
-        Err(error) => vec![format!("unknown ({error})")],
-    }
+    driver::sweep(backend, run, container).await
 }
 
 #[cfg(test)]
@@ -174,6 +231,7 @@ mod tests {
         let kind = |run: Run, present| match plan(&[run], present).remove(0).1 {
             Action::Adopt => "adopt",
             Action::Postmortem => "postmortem",
+            Action::Resweep => "resweep",
             Action::Keep(_) => "keep",
             Action::Leave => "leave",
         };
@@ -186,10 +244,10 @@ mod tests {
             assert_eq!(kind(live.clone(), present("boot-2", Some("oci"))), "keep");
             assert_eq!(kind(live, present("boot-1", None)), "leave");
         }
-        assert_eq!(kind(run(|r| r.cleanup = Cleanup::Uncertain), here), "keep");
-        assert_eq!(
-            kind(run(|r| r.cleanup = Cleanup::Uncertain), present("boot-2", Some("scripted"))),
-            "keep"
-        );
+        let uncertain = || run(|r| r.cleanup = Cleanup::Uncertain);
+        assert_eq!(kind(uncertain(), here), "resweep");
+        assert_eq!(kind(uncertain(), present("boot-2", Some("scripted"))), "resweep");
+        assert_eq!(kind(uncertain(), present("boot-1", Some("oci"))), "keep");
+        assert_eq!(kind(uncertain(), present("boot-1", None)), "leave");
     }
 }

@@ -12,6 +12,7 @@ use super::ports::{Prover, WorkspacePort};
 use super::recovery;
 use super::sessions;
 use super::state_dir::StateDir;
+use super::types::Graces;
 use crate::domain::refusal::{Code, Refusal};
 use crate::ledger::Ledger;
 use std::path::Path;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 pub struct Opened {
     state: StateDir,
     ledger: Ledger,
+    graces: Graces,
 }
 
 /// The executor and the workspaces are chosen; nothing was done with them yet.
@@ -52,7 +54,7 @@ impl Opened {
         blocking(move || {
             let state = StateDir::lock(&path)?;
             let ledger = Ledger::open(&state.ledger())?;
-            Ok(Self { state, ledger })
+            Ok(Self { state, ledger, graces: Graces::default() })
         })
         .await
     }
@@ -60,6 +62,11 @@ impl Opened {
     /// The locked directory, for those who keep files in it.
     pub fn state(&self) -> &StateDir {
         &self.state
+    }
+
+    /// Waits otherwise long than by default, for tests of what comes after the wait.
+    pub fn with_graces(self, graces: Graces) -> Self {
+        Self { graces, ..self }
     }
 
     /// Chooses what commands run with (`None`: no commands) and where workspaces live (`None`: ordinary
@@ -83,7 +90,8 @@ impl Opened {
         workspaces: Option<Arc<dyn WorkspacePort>>,
         boot_id: String,
     ) -> Chosen {
-        Chosen { core: Arc::new(Core::new(self.state, self.ledger, backend, workspaces, boot_id)) }
+        let Self { state, ledger, graces } = self;
+        Chosen { core: Arc::new(Core::new(state, ledger, backend, workspaces, boot_id, graces)) }
     }
 }
 

@@ -4,6 +4,7 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
+use crate::domain::ids::RunId;
 use crate::domain::outcome::{Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
@@ -210,8 +211,7 @@ impl Tracker {
     }
 
     fn alarm_left(&mut self, left: &[String]) {
-        let (run, left) = (&self.run.intent.run_id, left.join(", "));
-        self.alarms.push(Alarm::Left(format!("the cleanup of run {run} is uncertain; left: {left}")));
+        self.alarms.push(Alarm::Left(uncertain(&self.run.intent.run_id, left)));
     }
 
     fn push(&mut self, event: RunEvent) {
@@ -225,6 +225,11 @@ impl Tracker {
             Err(error) => tracing::error!(run = %self.run.intent.run_id, %error, "event ignored"),
         }
     }
+}
+
+/// Why nothing is granted while something of `run` may be left (CMD.9).
+pub fn uncertain(run: &RunId, left: &[String]) -> String {
+    format!("the cleanup of run {run} is uncertain; left: {}", left.join(", "))
 }
 
 #[cfg(test)]

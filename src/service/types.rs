@@ -6,11 +6,27 @@ use crate::domain::relpath::RelPath;
 use crate::domain::run::{Cleanup, OutputSize, Run};
 use crate::domain::session::{Excluded, PathChange, SessionKind, Workspace};
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Most bytes that one read of the output answers.
 pub const MAX_LOG_PART: usize = 64 * 1024;
 /// Longest command text, in bytes.
 pub const MAX_COMMAND: usize = 32 * 1024;
+
+/// How long the service waits for others to do their part before it takes a run in hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Graces {
+    /// Past a run's deadline, for the supervisor's own enforcement.
+    pub deadline: Duration,
+    /// After the exit, a cancel or a reboot, for the removal.
+    pub removal: Duration,
+}
+
+impl Default for Graces {
+    fn default() -> Self {
+        Self { deadline: Duration::from_secs(5), removal: Duration::from_secs(10) }
+    }
+}
 
 /// A session to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,8 +109,8 @@ pub struct Status {
     pub started: String,
 }
 
-/// True when waiting for `run` longer is in vain: it is terminal, or its removal is uncertain and only
-/// `reconcile` can move it.
+/// True when waiting for `run` longer is in vain: it is terminal, or its removal is uncertain, which only
+/// the next start looks into again.
 pub fn settled(run: &Run) -> bool {
     run.state.is_terminal() || run.cleanup == Cleanup::Uncertain
 }
