@@ -1,9 +1,9 @@
 //! `sal service …` from start to stop, with a real process in the background.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use serde_json::Value;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -38,9 +38,30 @@ fn svc1_start_status_stop_and_start_again_after_a_kill() {
     assert_eq!((mode(&state), mode(&state.join("service.log"))), (0o700, 0o600));
     assert_eq!(mode(&state.join("control.sock")), 0o600);
 
-    let second = sal(&state, &["service", "start", "--json"]);
-    assert_eq!(second.status.code(), Some(125));
-    assert_eq!(json(&second.stderr)["error"]["code"], "already_running");
+    // Its own last line of the start may come after the report.
+    let log = loop {
+        let log = std::fs::read_to_string(state.join("service.log")).unwrap();
+        if log.contains("accepts clients") {
+            break log;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let coding = dir.path().join("coding");
+    std::fs::DirBuilder::new().mode(0o700).create(&coding).unwrap();
+    let removing = coding.join(format!(".removing-{}", salaam::domain::ids::WorkspaceId::fresh()));
+    std::fs::create_dir(&removing).unwrap();
+    let at = coding.to_str().unwrap();
+    for more in [&[][..], &["--coding-root", at, "--coding-executor", "none"]] {
+        let second = sal(&state, &[&["service", "start", "--json"], more].concat());
+        assert_eq!(second.status.code(), Some(125));
+        assert_eq!(json(&second.stderr)["error"]["code"], "already_running");
+    }
+    assert_eq!(
+        std::fs::read_to_string(state.join("service.log")).unwrap(),
+        log,
+        "a losing start wrote to the log"
+    );
+    assert!(removing.exists(), "a losing start swept the coding root");
     assert_eq!(json(&sal(&state, &["service", "status", "--json"]).stdout)["pid"], started["pid"]);
 
     let pid = nix::unistd::Pid::from_raw(started["pid"].as_i64().unwrap().try_into().unwrap());
@@ -83,4 +104,23 @@ fn svc5_sigterm_ends_a_service_in_the_foreground() {
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
     assert_eq!(service.wait().unwrap().code(), Some(0));
     assert!(!state.join("control.sock").exists());
+}
+
+#[test]
+fn img1_without_a_default_the_shipped_pin_is_wanted_by_name() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, coding) = (dir.path().join("state"), dir.path().join("coding"));
+    std::fs::DirBuilder::new().mode(0o700).create(&coding).unwrap();
+    let (coding, store) = (coding.to_str().unwrap(), dir.path().join("images"));
+    let args = ["service", "start", "--json", "--coding-root", coding, "--image-store"];
+    let out = sal(&state, &[&args[..], &[store.to_str().unwrap()]].concat());
+    assert_eq!(out.status.code(), Some(125));
+    let error = json(&out.stderr)["error"].clone();
+    assert_eq!(error["code"], "image");
+    let (message, hint) = (error["message"].as_str().unwrap(), error["hint"].as_str().unwrap());
+    let pin = salaam::image::shipped().unwrap().to_string();
+    assert!(message.contains(&pin) && message.contains("default"), "{message}");
+    for step in ["README", "sal image default REF", "--image REF"] {
+        assert!(hint.contains(step), "{hint}");
+    }
 }

@@ -5,7 +5,7 @@ use super::workspaces::Workspaces;
 use crate::domain::job::Bundle;
 use crate::domain::refusal::{Code, Refusal};
 use crate::exec::native::NativeExecutor;
-use crate::image::{ImageError, Reference, Store};
+use crate::image::{ImageError, Reference, Store, shipped};
 use crate::proof::report::REPORT_FILE;
 use crate::service::ports::WorkspacePort;
 use crate::service::prove::ContainerProver;
@@ -13,6 +13,7 @@ use crate::service::startup::Opened;
 use crate::service::{Backend, Service};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// A started service and what must live as long as it does.
 pub(super) struct Assembled {
@@ -22,18 +23,25 @@ pub(super) struct Assembled {
     pub(super) proof: PathBuf,
 }
 
-/// Starts a service as `options` say: state directory and its lock, ledger and recovery, image,
-/// proof. It accepts no client yet.
+/// Starts a service as `options` say: state directory and its lock, workspaces, image, ledger and
+/// recovery, proof. It accepts no client yet. `locked` is called as soon as the state directory is this
+/// process's own; before that nothing in it is touched. Once `stop` holds true the proof is given up.
 ///
 /// # Errors
 /// The refusal of the phase that failed; what it had made is undone.
-pub(super) async fn assemble(options: &Options) -> Result<Assembled, Refusal> {
+pub(super) async fn assemble(
+    options: &Options,
+    locked: impl FnOnce() -> Result<(), Refusal>,
+    stop: watch::Receiver<bool>,
+) -> Result<Assembled, Refusal> {
     if options.provider != Provider::None {
         return Err(not_built("a provider", "start with --provider none for operator use"));
     }
     if options.executor == ExecutorKind::Docker {
         return Err(not_built("the docker executor", "leave --coding-socket out for the oci executor"));
     }
+    let opened = Opened::open(&options.state).await?;
+    locked()?;
     let workspaces = match &options.coding_root {
         None => None,
         Some(root) => {
@@ -41,7 +49,6 @@ pub(super) async fn assemble(options: &Options) -> Result<Assembled, Refusal> {
             Some(Arc::new(off_thread(move || Workspaces::open(&root)).await?) as Arc<dyn WorkspacePort>)
         }
     };
-    let opened = Opened::open(&options.state).await?;
     let state = opened.state().root().to_owned();
     let backend = match options.executor {
         ExecutorKind::Oci => Some(native(options, opened.state().runs()).await?),
@@ -49,7 +56,10 @@ pub(super) async fn assemble(options: &Options) -> Result<Assembled, Refusal> {
     };
     let recovered = opened.choose(backend.clone(), workspaces)?.recover().await?;
     let proved = match backend {
-        Some(backend) => recovered.prove(&ContainerProver::new(backend, state.clone())).await?,
+        Some(backend) => {
+            let prover = ContainerProver::new(backend, state.clone()).stopped_by(stop);
+            recovered.prove(&prover).await?
+        }
         None => recovered.without_commands()?,
     };
     Ok(Assembled { service: proved.ready(), proof: state.join(REPORT_FILE) })
@@ -70,16 +80,30 @@ fn bundle(store: &Path, asked: Option<&str>) -> Result<Bundle, Refusal> {
     let store = Store::open(store)?;
     let reference = match asked {
         Some(text) => Reference::parse(text).map_err(ImageError::from)?,
-        None => store.default()?.ok_or_else(|| {
-            Refusal::new(
-                Code::Image,
-                format!("no image is given, and the store {} has no default", store.dir().display()),
-                "run `sal image import LAYOUT` and `sal image default REF`, or give --image REF",
-            )
-        })?,
+        None => match store.default()? {
+            Some(set) => set,
+            None => shipped_in(&store)?,
+        },
     };
     store.check(&reference)?;
     Ok(store.bundle(&reference)?)
+}
+
+/// The shipped pin, which is the default until the operator sets another (IMG.1).
+fn shipped_in(store: &Store) -> Result<Reference, Refusal> {
+    let reference = shipped()?;
+    match store.inspect(&reference) {
+        Ok(_) => Ok(reference),
+        Err(ImageError::NotFound { .. }) => Err(Refusal::new(
+            Code::Image,
+            format!(
+                "the default image is the shipped {reference}, and the store {} does not hold it",
+                store.dir().display()
+            ),
+            "import it as the README says, set another with `sal image default REF`, or give --image REF",
+        )),
+        Err(other) => Err(other.into()),
+    }
 }
 
 async fn off_thread<T: Send + 'static>(

@@ -1,7 +1,8 @@
 //! Starts the service in the background and waits for its report.
 //!
 //! The child is this program with `--foreground --detached`: standard input /dev/null, standard
-//! output the report's pipe, standard error the log. It makes a session of its own (setsid(2)).
+//! output the report's pipe, standard error a pipe until the child holds the state directory and makes
+//! that its log. It makes a session of its own (setsid(2)).
 
 use super::options::Options;
 use super::report::Report;
@@ -11,25 +12,26 @@ use crate::cli::output::Output;
 use crate::domain::refusal::{Code, Refusal};
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 /// Time for the proof and the recovery.
 const READY: Duration = Duration::from_secs(60);
+/// Most that is kept of what a child says before it has its log.
+const LAST_WORDS: usize = 1024;
 /// Longest report.
 const MAX_REPORT: u64 = 1024 * 1024;
 
 /// Starts the service and waits until it accepts clients or refuses.
 pub(super) fn start(options: &Options, out: Output) -> Done {
-    let log = log_file::open(&options.state)?;
     let mut child = Command::new(program()?)
         .args(["service", "start", "--foreground", "--detached"])
         .args(options.arguments())
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
-        .stderr(log)
+        .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| {
             Refusal::new(
@@ -58,6 +60,7 @@ fn program() -> Result<std::path::PathBuf, Refusal> {
 }
 
 fn report(child: &mut Child, state: &Path) -> Result<Report, Refusal> {
+    let early = child.stderr.take().map(|pipe| std::thread::spawn(move || drain(pipe)));
     let line = child.stdout.take().and_then(|pipe| first_line(pipe, READY));
     let log = log_file::path(state);
     match line {
@@ -70,10 +73,14 @@ fn report(child: &mut Child, state: &Path) -> Result<Report, Refusal> {
         }),
         Some(_) => {
             let how = child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+            let said = early.and_then(|thread| thread.join().ok()).unwrap_or_default();
             Err(Refusal::new(
                 Code::Internal,
-                format!("the service ended before it was ready: {how}"),
-                format!("look at {}", log.display()),
+                format!(
+                    "the service ended before it was ready: {how}; its last words: '{}'",
+                    said.trim_end()
+                ),
+                format!("look at {} if it is there", log.display()),
             ))
         }
         None => {
@@ -91,6 +98,16 @@ fn report(child: &mut Child, state: &Path) -> Result<Report, Refusal> {
             ))
         }
     }
+}
+
+/// Reads what the child says before it has its log; gives the end of it.
+fn drain(mut pipe: ChildStderr) -> String {
+    let (mut kept, mut part) = (Vec::new(), [0; 4096]);
+    while let Ok(length @ 1..) = pipe.read(&mut part) {
+        kept.extend_from_slice(&part[..length]);
+        kept.drain(..kept.len().saturating_sub(LAST_WORDS));
+    }
+    String::from_utf8_lossy(&kept).into_owned()
 }
 
 /// Reads a line; empty at the end of the pipe, `None` when `limit` passes first.

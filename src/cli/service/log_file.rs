@@ -1,9 +1,9 @@
 //! The log of a service in the background: `service.log` in the state directory.
 
 use crate::domain::refusal::{Code, Refusal};
-use crate::service::state_dir::check_private;
-use std::fs::{DirBuilder, File};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::File;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 /// A log larger than this is put aside at the next start; one is kept.
@@ -14,13 +14,20 @@ pub(super) fn path(state: &Path) -> PathBuf {
     state.join("service.log")
 }
 
-/// Opens the log for appending, mode 0600. A missing state directory is made, 0700 (SVC.2).
+/// Makes standard error the log. Only who holds the state directory's lock may call this, so that a
+/// start that loses leaves the winner's log alone.
 ///
 /// # Errors
-/// `unsafe_path` when the directory is not the caller's alone, or the log is a symlink.
-pub(super) fn open(state: &Path) -> Result<File, Refusal> {
-    DirBuilder::new().recursive(true).mode(0o700).create(state).map_err(|e| failed("make", state, &e))?;
-    check_private(state)?;
+/// `unsafe_path` when the log cannot be opened or is a symlink.
+pub(super) fn take_standard_error(state: &Path) -> Result<(), Refusal> {
+    let log = open(state)?;
+    nix::unistd::dup2(log.as_raw_fd(), std::io::stderr().as_raw_fd())
+        .map_err(|e| failed("write", &path(state), &e.into()))?;
+    Ok(())
+}
+
+/// Opens the log for appending, mode 0600.
+fn open(state: &Path) -> Result<File, Refusal> {
     let path = path(state);
     if std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file() && meta.len() > MAX_LOG) {
         let aside = state.join("service.log.1");
