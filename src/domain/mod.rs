@@ -1,4 +1,5 @@
-//! Values and pure decisions: no I/O, no clock, no process. Every other module may import this one.
+//! Values and pure decisions: no I/O, no process, no clock but for fresh ids. Every other module may
+//! import this one.
 
 pub mod digest;
 pub mod ids;

@@ -48,7 +48,7 @@ pub enum Observed {
     Gone,
 }
 
-/// A backend that runs containers. All calls are idempotent by run id.
+/// A backend that runs containers. All calls but [`Executor::launch`] are idempotent by run id.
 pub trait Executor: Send + Sync + 'static {
     /// The backend's name in runs and proofs: `oci`, `docker` or `scripted`.
     fn name(&self) -> &'static str;
@@ -59,7 +59,7 @@ pub trait Executor: Send + Sync + 'static {
     }
 
     /// Starts the life of the job's container. Returns once someone supervises it; what becomes of
-    /// it is told by [`Executor::watch`].
+    /// it is told by [`Executor::watch`]. A second launch of a run is an error, never a second container.
     fn launch(&self, job: Job) -> Fut<'_, Result<(), ExecError>>;
 
     /// Tells every record of the run from the first, then new ones as they come, then
