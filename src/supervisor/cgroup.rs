@@ -340,11 +340,16 @@ impl Groups {
             .collect();
         pids.sort_unstable();
         pids.dedup();
+        pids.retain(|pid| *pid != std::process::id() as i32);
         pids
     }
 
-    /// Kills everything inside until nothing is left, for at most [`REMOVE_LIMIT`].
+    /// Kills everything inside until nothing is left, for at most [`REMOVE_LIMIT`]. This process is
+    /// spared: it may still be inside when a creation has failed.
     pub fn kill_all(&self) {
+        if self.processes().is_empty() {
+            return;
+        }
         // Nothing may be born while we kill.
         if let Some(dir) = self.dir("pids") {
             let _ = fs::write(dir.join("pids.max"), "0");
@@ -376,7 +381,11 @@ impl Groups {
                 .into_iter()
                 .filter(|dir| match fs::remove_dir(dir) {
                     Ok(()) => false,
-                    Err(e) => e.kind() != io::ErrorKind::NotFound,
+                    // Gone only if its hierarchy can be seen at all.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                        !dir.parent().is_some_and(|p| p.join("cgroup.procs").exists())
+                    }
+                    Err(_) => true,
                 })
                 .collect();
             if left.is_empty() || Instant::now() > end {
