@@ -272,7 +272,7 @@ fn process_one(host: &Host) {
 }
 
 fn environment(host: &Host) {
-    let ran = run(host, "tr '\\0' '\\n' < /proc/self/environ | sort");
+    let ran = run(host, "cat /proc/self/environ | tr '\\0' '\\n' | sort");
     let mut want: Vec<String> = salaam::domain::profile::Profile::fixed()
         .environment
         .iter()

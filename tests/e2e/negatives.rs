@@ -12,8 +12,7 @@ pub const CASES: &[(&str, fn())] = &[("prf1_the_fixed_profile_passes_every_contr
 
 fn findings(image: Image, actual: &Profile) -> Vec<Finding> {
     // Without a /dev of its own a container writes device nodes into its root file system.
-    let bench =
-        Bench::new(|dir| if actual.deny_devices { bundle(image) } else { own_bundle(image, dir) });
+    let bench = Bench::new(|dir| if actual.deny_devices { bundle(image) } else { own_bundle(image, dir) });
     let prover = ContainerProver::new(bench.backend.clone(), bench.dir.path().to_owned());
     let expected = Profile::fixed();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
