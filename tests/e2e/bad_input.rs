@@ -95,9 +95,9 @@ fn references() {
             image,
         ])
     };
-    refused(&with("docker.io/library/node:26"), "image", &["digest"]);
+    refused(&with("docker.io/library/node:26"), "invalid", &["digest"]);
     let unknown = format!("localhost/none@sha256:{}", "0".repeat(64));
-    refused(&with(&unknown), "image", &["localhost/none"]);
+    refused(&with(&unknown), "not_found", &["localhost/none"]);
     let empty = host.path().join("images");
     let seen = host.sal(&[
         "service",

@@ -148,8 +148,8 @@ fn failed_proof() {
     use std::os::unix::process::CommandExt;
     let host = Host::prepare(Image::Musl);
     let (coding, store) = (host.coding(), crate::host::image_store());
-    let mut command = host.command(&["service", "start", "--json", "--coding-root"]);
-    command.arg(coding).arg("--image-store").arg(store).arg("--image").arg(host.image.pin());
+    let mut command = host.command(&["service", "start", "--json", "--image", &host.image.pin()]);
+    command.arg("--coding-root").arg(coding).arg("--image-store").arg(store);
     // SAFETY: setrlimit is async-signal-safe and touches only the child.
     #[allow(unsafe_code)]
     unsafe {

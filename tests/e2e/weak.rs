@@ -8,8 +8,8 @@ use salaam::domain::outcome::{Outcome, judge};
 use salaam::domain::profile::Profile;
 use salaam::domain::record::Record;
 use salaam::domain::relpath::RelPath;
+use salaam::exec::Observed;
 use salaam::exec::native::NativeExecutor;
-use salaam::exec::{Executor, Observed};
 use salaam::image::{Reference, Store};
 use salaam::service::Backend;
 use salaam::service::clock;
@@ -23,11 +23,12 @@ pub fn bundle(image: Image) -> Bundle {
     store.bundle(&Reference::parse(&image.pin()).unwrap()).unwrap()
 }
 
-/// A bundle with a root file system of its own, hard-linked file by file, that a test may change.
+/// A bundle with a root file system of its own that a test may change. Copied: hard links would change
+/// the stored files' link counts and times, which the store notices.
 pub fn own_bundle(image: Image, dir: &Path) -> Bundle {
     let mut bundle = bundle(image);
     let rootfs = dir.join("rootfs");
-    let done = Command::new("cp").arg("-al").arg(&bundle.rootfs).arg(&rootfs).status().unwrap();
+    let done = Command::new("cp").arg("-a").arg(&bundle.rootfs).arg(&rootfs).status().unwrap();
     assert!(done.success());
     bundle.rootfs = rootfs;
     bundle
