@@ -102,5 +102,5 @@ fn headroom(run: &Run) -> Option<String> {
 /// The answer to a cancel.
 pub(crate) fn cancelled(reply: &Cancelled) -> Text {
     let text = full(&reply.run);
-    if reply.already_finished { text.line("it had ended before the cancel") } else { text }
+    if reply.already_finished { text.line("already finished: it had ended before the cancel") } else { text }
 }

@@ -15,6 +15,8 @@ use std::path::PathBuf;
 pub const FORMAT: u32 = 1;
 /// File name of the job.
 pub const JOB_FILE: &str = "job.json";
+/// File name of the liveness lock, which the supervisor holds with fcntl(2).
+pub const LOCK_FILE: &str = "lock";
 /// File name of the records.
 pub const RECORDS_FILE: &str = "records";
 

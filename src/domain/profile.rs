@@ -273,7 +273,11 @@ impl Control {
         match self {
             Self::Identity => p.uid = 0,
             Self::Capabilities => p.capabilities = vec!["CAP_NET_RAW".to_owned()],
-            Self::NoNewPrivileges => p.no_new_privileges = false,
+            Self::NoNewPrivileges => {
+                // An unprivileged process can install a filter only with it (seccomp(2)).
+                p.no_new_privileges = false;
+                p.seccomp = false;
+            }
             Self::Seccomp => p.seccomp = false,
             Self::Environment => p.environment.push(("SALAAM_LEAK".to_owned(), "1".to_owned())),
             Self::InitIsolation => p.non_dumpable_init = false,

@@ -6,6 +6,13 @@ use super::ids::{ContainerId, ExecId};
 use super::outcome::{Ending, Evidence};
 use serde::{Deserialize, Serialize};
 
+/// Reads field 22 of a `/proc/PID/stat` text (proc(5)): the start time that, with the id, names a
+/// process for good.
+pub fn start_ticks(stat: &str) -> Option<u64> {
+    // The second field, in brackets, may itself hold spaces and brackets.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
 /// One step of a container's life, in the order of the variants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "step", rename_all = "snake_case")]
@@ -50,4 +57,17 @@ pub enum Record {
         /// What is still there; empty when nothing is.
         left: Vec<String>,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn b15_the_start_time_is_found_behind_an_odd_name() {
+        let fields: Vec<String> = (4..=30).map(|n| n.to_string()).collect();
+        let stat = format!("17 (a) b (c)) S {}", fields.join(" "));
+        assert_eq!(start_ticks(&stat), Some(22));
+        assert_eq!(start_ticks("17 (a"), None);
+    }
 }

@@ -6,8 +6,8 @@
 
 use super::{ExecError, Executor, Fut, Observed};
 use crate::domain::ids::{ContainerId, RunId};
-use crate::domain::job::{JOB_FILE, Job, RECORDS_FILE};
-use crate::domain::record::Record;
+use crate::domain::job::{JOB_FILE, Job, LOCK_FILE, RECORDS_FILE};
+use crate::domain::record::{Record, start_ticks};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
@@ -24,8 +24,6 @@ use tokio::sync::mpsc;
 
 /// How often the records of an adopted run are looked at.
 const POLL: Duration = Duration::from_millis(20);
-/// Name of the liveness lock, which the supervisor holds with fcntl(2).
-const LOCK_FILE: &str = "lock";
 
 /// Starts supervisors and watches them.
 #[derive(Clone)]
@@ -81,10 +79,12 @@ impl NativeExecutor {
     /// The living supervisor of a run: the process of the recorded id and start time.
     fn supervisor(&self, run: &RunId) -> Option<OwnedFd> {
         let records = read_records(&self.dir(run).join(RECORDS_FILE)).ok()?;
-        let Some(Record::Supervising { pid, start_ticks, .. }) = records.first() else { return None };
+        let Some(Record::Supervising { pid, start_ticks: recorded, .. }) = records.first() else {
+            return None;
+        };
         let pidfd = pidfd_open(Pid::from_raw(*pid)?, PidfdFlags::empty()).ok()?;
         // Checked after the descriptor is open, so that a reused id is never signalled.
-        (start_time(*pid) == Some(*start_ticks)).then_some(pidfd)
+        (start_time(*pid) == Some(*recorded)).then_some(pidfd)
     }
 }
 
@@ -121,16 +121,17 @@ impl Executor for NativeExecutor {
     fn cancel(&self, run: &RunId) -> Fut<'_, Result<(), ExecError>> {
         let run = run.clone();
         Box::pin(async move {
-            // The supervisor may not have recorded itself yet.
-            for _ in 0..100 {
+            // The supervisor may not have recorded itself yet; until it has, no command runs.
+            for _ in 0..200 {
                 if let Some(pidfd) = self.supervisor(&run) {
                     let _ = pidfd_send_signal(&pidfd, Signal::TERM);
                     return Ok(());
                 }
-                if !self.dir(&run).exists() || self.dir(&run).join(RECORDS_FILE).exists() {
+                let recorded = read_records(&self.dir(&run).join(RECORDS_FILE));
+                if !self.dir(&run).exists() || recorded.is_ok_and(|all| !all.is_empty()) {
                     return Ok(());
                 }
-                tokio::time::sleep(Duration::from_millis(10)).await;
+                tokio::time::sleep(Duration::from_millis(5)).await;
             }
             Ok(())
         })
@@ -139,9 +140,6 @@ impl Executor for NativeExecutor {
     fn sweep(&self, run: &RunId, container: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>> {
         let (run, container) = (run.clone(), container.clone());
         Box::pin(async move {
-            if let Some(pidfd) = self.supervisor(&run) {
-                let _ = pidfd_send_signal(&pidfd, Signal::KILL);
-            }
             let output = Command::new(&self.exe)
                 .arg("supervise")
                 .arg("--sweep")
@@ -224,8 +222,6 @@ fn is_locked(path: &Path) -> bool {
         && region.l_type != libc::F_UNLCK as libc::c_short
 }
 
-/// Field 22 of `/proc/PID/stat` (proc(5)).
 fn start_time(pid: i32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+    start_ticks(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }

@@ -89,7 +89,12 @@ fn mounts(job: &Job) -> Vec<Value> {
         mount("/sys/fs/cgroup", "tmpfs", "tmpfs", &["nosuid", "nodev", "noexec", "mode=755", "size=4k"]),
     ];
     if p.deny_devices {
-        out.push(mount("/dev", "tmpfs", "tmpfs", &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"]));
+        out.push(mount(
+            "/dev",
+            "tmpfs",
+            "tmpfs",
+            &["nosuid", "noexec", "strictatime", "mode=755", "size=64k"],
+        ));
     }
     for name in ["passwd", "group", "hosts", "hostname", "resolv.conf"] {
         out.push(bind(

@@ -61,6 +61,7 @@ struct Stage {
     runs: HashMap<RunId, Arc<Actor>>,
     launches: HashMap<RunId, u32>,
     left: Vec<String>,
+    identity: Option<String>,
     swept: Vec<RunId>,
     forgotten: Vec<RunId>,
 }
@@ -97,6 +98,11 @@ impl Scripted {
     /// Sets what every later sweep leaves.
     pub fn sweeps_leave(&self, left: &[&str]) {
         self.stage().left = left.iter().map(|item| (*item).to_owned()).collect();
+    }
+
+    /// Changes the engine's identity, as an upgrade of the host does.
+    pub fn becomes(&self, identity: &str) {
+        self.stage().identity = Some(identity.to_owned());
     }
 
     /// How often the run was launched.
@@ -197,6 +203,10 @@ impl Actor {
 impl Executor for Scripted {
     fn name(&self) -> &'static str {
         "scripted"
+    }
+
+    fn identity(&self) -> String {
+        self.stage().identity.clone().unwrap_or_else(|| self.name().to_owned())
     }
 
     fn launch(&self, job: Job) -> Fut<'_, Result<(), ExecError>> {

@@ -80,3 +80,48 @@ impl Facts {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::domain::digest::Digest;
+    use crate::domain::ids::{ContainerId, ExecId, RunId, SessionId, StepKey};
+    use crate::domain::job::ImagePin;
+    use crate::domain::relpath::RelPath;
+
+    /// An intent for tests.
+    pub fn intent() -> RunIntent {
+        let digest = Digest::of(b"");
+        let pin = ImagePin {
+            reference: "r".into(),
+            manifest: digest.clone(),
+            config: digest.clone(),
+            diff_ids: vec![],
+        };
+        RunIntent {
+            run_id: RunId::fresh(),
+            session_id: SessionId::fresh(),
+            container_id: ContainerId::fresh(),
+            exec_id: ExecId::fresh(),
+            step_key: StepKey::parse("k").unwrap(),
+            command: "true".into(),
+            cwd: RelPath::default(),
+            revision: 1,
+            digest: digest.clone(),
+            image: pin,
+            profile: digest,
+            executor: "scripted".into(),
+            engine: "e".into(),
+            boot_id: "boot-1".into(),
+            deadline_ns: 0,
+        }
+    }
+
+    #[test]
+    fn cmd4_an_illegal_event_leaves_the_run_unchanged() {
+        let mut run = requested(intent());
+        let before = run.clone();
+        assert!(apply(&mut run, &RunEvent::Removed).is_err());
+        assert_eq!(run, before);
+    }
+}

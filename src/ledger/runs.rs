@@ -211,3 +211,95 @@ fn run_by_id(tx: &Transaction<'_>, id: &RunId) -> Result<Run, LedgerError> {
         .optional()?
         .ok_or_else(|| LedgerError::Absent { kind: "run", id: id.to_string() })?
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::manifest::TreeManifest;
+    use crate::domain::outcome::Outcome;
+    use crate::domain::run::RunState;
+    use crate::domain::session::SessionKind;
+    use crate::ledger::Import;
+    use crate::ledger::apply::tests::intent;
+    use std::os::unix::fs::MetadataExt;
+
+    async fn with_run(dir: &std::path::Path) -> (Ledger, Run) {
+        let ledger = Ledger::open(&dir.join("ledger.db")).unwrap();
+        let intent = intent();
+        let session = &intent.session_id;
+        let workspace = Some(WorkspaceId::fresh());
+        ledger.begin_session(session, SessionKind::Coding, "/p".into(), workspace).await.unwrap();
+        let import = Import { root: "/r".into(), manifest: TreeManifest::default(), excluded: vec![] };
+        ledger.publish_import(session, import).await.unwrap();
+        match ledger.request_run(intent, |_| Ok(Verdict::Admit)).await.unwrap() {
+            Requested::Fresh(run) => (ledger, run),
+            Requested::Original(run) => panic!("{run:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn cmd4_an_illegal_event_writes_nothing_and_does_not_latch() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, run) = with_run(tmp.path()).await;
+        let id = &run.intent.run_id;
+        let events = vec![RunEvent::CreateAsked, RunEvent::Removed];
+        let error = ledger.append_events(id, events, Facts::default()).await.unwrap_err();
+        assert!(matches!(error, LedgerError::Illegal(_)), "{error}");
+        assert_eq!(ledger.run(id).await.unwrap(), run);
+        assert!(ledger.events(id).await.unwrap().is_empty() && ledger.latched().is_none());
+        let events = vec![RunEvent::Ended { outcome: Outcome::start_failed("x") }, RunEvent::Removed];
+        let end = ledger.append_events(id, events.clone(), Facts::default()).await.unwrap();
+        assert_eq!(end.state, RunState::Finished);
+        assert_eq!(ledger.events(id).await.unwrap(), events);
+        assert!(ledger.unsettled_runs().await.unwrap().is_empty());
+    }
+
+    #[tokio::test]
+    async fn cmd2_a_refusal_inside_the_transaction_stores_nothing() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, run) = with_run(tmp.path()).await;
+        let before = ledger.commits();
+        let other = RunIntent { step_key: StepKey::parse("k2").unwrap(), ..run.intent.clone() };
+        let no = crate::domain::refusal::Code::Busy;
+        let held = run.intent.run_id.clone();
+        let refused = ledger
+            .request_run(other, move |grounds| {
+                assert_eq!(grounds.held[0].run_id, held);
+                Err(Refusal::new(no, "full", "wait"))
+            })
+            .await;
+        assert!(matches!(refused, Err(LedgerError::Refused(r)) if r.code == no));
+        assert_eq!((ledger.commits(), ledger.latched()), (before, None));
+        assert_eq!(ledger.runs(&run.intent.session_id).await.unwrap(), vec![run]);
+    }
+
+    #[tokio::test]
+    async fn ft5_a_failed_commit_latches_until_the_ledger_is_opened_again() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, run) = with_run(tmp.path()).await;
+        let id = &run.intent.run_id;
+        ledger.fail_commits();
+        let cancel = || vec![RunEvent::CancelRequested];
+        let first = ledger.append_events(id, cancel(), Facts::default()).await.unwrap_err();
+        assert!(matches!(first, LedgerError::Sql(_)), "{first}");
+        let second = ledger.append_events(id, cancel(), Facts::default()).await.unwrap_err();
+        assert!(matches!(second, LedgerError::Latched(_)), "{second}");
+        assert_eq!(ledger.run(id).await.unwrap(), run);
+        ledger.close();
+        assert!(matches!(ledger.run(id).await, Err(LedgerError::Closed)));
+        let ledger = Ledger::open(&tmp.path().join("ledger.db")).unwrap();
+        assert!(ledger.append_events(id, cancel(), Facts::default()).await.unwrap().cancel_requested);
+    }
+
+    #[tokio::test]
+    async fn svc2_the_files_are_private_and_a_clean_stop_leaves_no_log() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, _) = with_run(tmp.path()).await;
+        let mode = |name: &str| tmp.path().join(name).metadata().map(|meta| meta.mode() & 0o7777);
+        for name in ["ledger.db", "ledger.db-wal", "ledger.db-shm"] {
+            assert_eq!(mode(name).unwrap(), 0o600, "{name}");
+        }
+        ledger.close();
+        assert!(mode("ledger.db-wal").is_err());
+    }
+}

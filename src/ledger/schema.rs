@@ -63,6 +63,8 @@ CREATE TABLE events (
     at TEXT NOT NULL
 ) STRICT;
 CREATE INDEX events_of ON events(run_id, seq);
+CREATE TRIGGER events_are_final BEFORE UPDATE ON events
+BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
 "];
 
 /// The newest format that this version reads and writes.

@@ -42,7 +42,7 @@ fn finding(control: Control, p: &Profile, seen: &Observation, out: &Outside) -> 
         Control::Environment => environment(p, seen),
         Control::InitIsolation => equal(&format!("errno {EACCES}"), format!("errno {}", seen.init_exe)),
         Control::Descriptors => equal("[0, 1, 2]", format!("{:?}", seen.descriptors)),
-        Control::ReadonlyImage => equal("read-only, nothing else writable", image(seen)),
+        Control::ReadonlyImage => equal("own mounts, read-only, nothing else writable", image(seen, out)),
         Control::ReadonlySource => equal("read-only, our own files", source(seen, out)),
         Control::MaskedPaths => equal("all masked, /proc/sys read-only", masked(seen)),
         Control::Devices => equal("full null random tty urandom zero; nodev mounts", devices(seen)),
@@ -143,8 +143,9 @@ fn environment(p: &Profile, seen: &Observation) -> Judged {
     (a, b, passed)
 }
 
-fn image(seen: &Observation) -> String {
+fn image(seen: &Observation, out: &Outside) -> String {
     let mode = if seen.image_read_only { "read-only" } else { "writable" };
+    let mode = format!("{} mounts, {mode}", namespace(seen, out, "mnt").1);
     let others: Vec<&str> = seen.writable.iter().map(String::as_str).filter(|w| *w != SOURCE).collect();
     if others.is_empty() {
         format!("{mode}, nothing else writable")

@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub boot_id: String,
     pub readiness: Readiness,
     pub proof: OnceLock<ProofSummary>,
+    /// The executor's identity when it was proved.
+    pub proved: OnceLock<String>,
     pub started: String,
     /// Held shared while a start is between its admission and its driver, so that a stop can wait for it.
     pub starting: tokio::sync::RwLock<()>,
@@ -58,6 +60,7 @@ impl Core {
             boot_id,
             readiness: Readiness::default(),
             proof: OnceLock::new(),
+            proved: OnceLock::new(),
             started: jiff::Timestamp::now().to_string(),
             starting: tokio::sync::RwLock::new(()),
             live: Mutex::new(HashMap::new()),
@@ -90,6 +93,19 @@ impl Core {
                 "restart it with --coding-executor oci or docker",
             )
         })
+    }
+
+    /// Whether the engine and the kernel are still those of the proof (PRF.4); if not, readiness goes.
+    pub fn check_identity(&self) -> Result<(), Refusal> {
+        let (Some(backend), Some(proved)) = (&self.backend, self.proved.get()) else { return Ok(()) };
+        let now = backend.executor.identity();
+        if now != *proved {
+            self.readiness.withdraw(
+                format!("the engine is now '{now}'; '{proved}' was proved"),
+                "restart the service for a new proof",
+            );
+        }
+        self.check_ready()
     }
 
     pub fn workspaces(&self) -> Result<Arc<dyn WorkspacePort>, Refusal> {

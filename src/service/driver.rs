@@ -190,10 +190,9 @@ impl Driver {
 
     async fn cancel(&mut self, order: CancelOrder) -> Result<(), LedgerError> {
         let taken = self.tracker.cancel();
-        let fresh = self.tracker.must_commit();
         match self.flush().await {
             Ok(()) => {
-                if taken && fresh {
+                if taken {
                     self.order_kill();
                 }
                 let _ = order.send(Ok(taken));

@@ -236,6 +236,11 @@ impl Service {
         }
     }
 
+    /// Number of ledger transactions with a change since the start, for measurements.
+    pub fn commits(&self) -> u64 {
+        self.core.ledger.commits()
+    }
+
     /// Stops admitting, cancels live runs if told to, flushes the ledger and closes it. Live runs that
     /// are not cancelled go on under their supervisors.
     ///

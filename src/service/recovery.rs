@@ -28,6 +28,8 @@ pub enum Action {
     Postmortem,
     /// Leave it as it is; grants wait for the reason to go away.
     Keep(String),
+    /// Leave it as it is; this start grants nothing that it could be in the way of.
+    Leave,
 }
 
 /// What the plan depends on beside the runs.
@@ -46,16 +48,16 @@ pub fn plan(runs: &[Run], present: Present<'_>) -> Vec<(RunId, Action)> {
 
 fn action(run: &Run, present: Present<'_>) -> Action {
     let id = &run.intent.run_id;
-    if run.cleanup == Cleanup::Uncertain {
-        return Action::Keep(format!("the cleanup of run {id} is uncertain since an earlier start"));
-    }
     match present.executor {
+        None => Action::Leave,
+        Some(_) if run.cleanup == Cleanup::Uncertain => {
+            Action::Keep(format!("the cleanup of run {id} is uncertain since an earlier start"))
+        }
         // Only the original backend can tell what became of a run.
         Some(now) if now != run.intent.executor => Action::Keep(format!(
             "run {id} was started with the executor '{}' and cannot be settled with '{now}'",
             run.intent.executor
         )),
-        None => Action::Keep(format!("run {id} is unsettled and this start has no executor")),
         Some(_) if run.intent.boot_id != present.boot_id => Action::Postmortem,
         Some(_) => Action::Adopt,
     }
@@ -82,7 +84,7 @@ pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
             (Action::Postmortem, Some(backend)) => {
                 reboots.push(driver::spawn(core, backend, run.clone(), Begin::Postmortem));
             }
-            (Action::Adopt | Action::Postmortem, None) => {}
+            (Action::Leave, _) | (Action::Adopt | Action::Postmortem, None) => {}
         }
     }
     for mut watch in reboots {
@@ -151,5 +153,43 @@ async fn end_orphan(backend: &Backend, run: &RunId, container: &ContainerId) -> 
     match backend.executor.sweep(run, container).await {
         Ok(left) => left,
         Err(error) => vec![format!("unknown ({error})")],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::run::RunState;
+    use crate::ledger::apply::tests::intent;
+
+    #[test]
+    fn cmd8_the_plan_depends_on_cleanup_executor_and_boot() {
+        let run = |change: fn(&mut Run)| {
+            let mut run = crate::ledger::apply::requested(intent());
+            change(&mut run);
+            run
+        };
+        let present = |boot_id, executor| Present { boot_id, executor };
+        let here = present("boot-1", Some("scripted"));
+        let kind = |run: Run, present| match plan(&[run], present).remove(0).1 {
+            Action::Adopt => "adopt",
+            Action::Postmortem => "postmortem",
+            Action::Keep(_) => "keep",
+            Action::Leave => "leave",
+        };
+        for state in [RunState::Requested, RunState::Creating, RunState::Running, RunState::Finishing] {
+            let mut live = run(|_| ());
+            live.state = state;
+            assert_eq!(kind(live.clone(), here), "adopt");
+            assert_eq!(kind(live.clone(), present("boot-2", Some("scripted"))), "postmortem");
+            assert_eq!(kind(live.clone(), present("boot-1", Some("oci"))), "keep");
+            assert_eq!(kind(live.clone(), present("boot-2", Some("oci"))), "keep");
+            assert_eq!(kind(live, present("boot-1", None)), "leave");
+        }
+        assert_eq!(kind(run(|r| r.cleanup = Cleanup::Uncertain), here), "keep");
+        assert_eq!(
+            kind(run(|r| r.cleanup = Cleanup::Uncertain), present("boot-2", Some("scripted"))),
+            "keep"
+        );
     }
 }

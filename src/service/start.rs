@@ -152,15 +152,12 @@ pub(super) async fn start(
     };
     req.step_key = Some(key.clone());
     let grounds = core.ledger.grounds(session, &key).await?;
-    if let (Verdict::Original, Some(run)) =
-        (decide(&grounds, &req, || core.check_ready())?, &grounds.existing)
-    {
+    if let (Verdict::Original, Some(run)) = (decide(&grounds, &req, || gate(core))?, &grounds.existing) {
         return Ok(core.view(&run.intent.run_id).unwrap_or_else(|| run.clone()));
     }
     let workspace = coding(&grounds)?.clone();
     let manifest = core.ledger.manifest(&workspace.id, workspace.revision).await?;
     check_cwd(&manifest, &req.cwd)?;
-    core.backend()?;
     let (port, root) = (core.workspaces()?, PathBuf::from(&workspace.root));
     let observed = blocking(move || port.observe(&root)).await?;
     check_unchanged(&manifest, &observed.manifest)?;
@@ -168,6 +165,13 @@ pub(super) async fn start(
     req.revision = Some(workspace.revision);
     let (core, session) = (Arc::clone(core), session.clone());
     to_the_end(async move { request_and_drive(core, session, key, req, workspace, manifest).await }).await
+}
+
+/// Whether anything new may start here and now.
+fn gate(core: &Core) -> Result<(), Refusal> {
+    core.backend()?;
+    core.check_ready()?;
+    core.check_identity()
 }
 
 async fn request_and_drive(
@@ -198,8 +202,8 @@ async fn request_and_drive(
         boot_id: core.boot_id.clone(),
         deadline_ns: clock::boottime_ns()?.saturating_add(deadline),
     };
-    let gate = Arc::clone(&core);
-    let requested = core.ledger.request_run(intent, move |g| decide(g, &req, || gate.check_ready())).await?;
+    let shared = Arc::clone(&core);
+    let requested = core.ledger.request_run(intent, move |g| decide(g, &req, || gate(&shared))).await?;
     match requested {
         Requested::Original(run) => Ok(core.view(&run.intent.run_id).unwrap_or(run)),
         Requested::Fresh(run) => {
@@ -238,4 +242,83 @@ fn job(
 fn fresh_key() -> Result<StepKey, Refusal> {
     StepKey::parse(&format!("op-{}", uuid::Uuid::now_v7()))
         .map_err(|e| Refusal::new(Code::Internal, e.to_string(), "give a key of your own"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::digest::Digest;
+    use crate::domain::ids::WorkspaceId;
+    use crate::domain::manifest::FileEntry;
+    use crate::domain::session::{Session, SessionKind};
+    use crate::ledger::apply::tests::intent;
+    use crate::ledger::{Place, apply};
+
+    fn grounds() -> Grounds {
+        let workspace =
+            Workspace { id: WorkspaceId::fresh(), revision: 3, digest: Digest::of(b""), root: "/r".into() };
+        let session = Session {
+            id: SessionId::fresh(),
+            kind: SessionKind::Coding,
+            cwd: "/p".into(),
+            workspace: Some(workspace),
+            excluded: vec![],
+        };
+        Grounds { session, ended: false, existing: None, held: vec![] }
+    }
+
+    fn asked(revision: Option<u32>) -> StartCommand {
+        StartCommand { step_key: None, command: "true".into(), cwd: RelPath::default(), revision }
+    }
+
+    #[test]
+    fn cmd2_the_key_goes_before_everything_else() {
+        let mut g = grounds();
+        let mut run = apply::requested(intent());
+        run.intent.command = "true".into();
+        run.intent.revision = 1;
+        g.existing = Some(run);
+        g.ended = true;
+        g.session.workspace = None;
+        let unready = || Err(Refusal::new(Code::NotReady, "no", "no"));
+        for revision in [None, Some(1)] {
+            assert_eq!(decide(&g, &asked(revision), unready).unwrap(), Verdict::Original);
+        }
+        assert_eq!(decide(&g, &asked(Some(3)), unready).unwrap_err().code, Code::Conflict);
+    }
+
+    #[test]
+    fn cmd2_then_session_revision_readiness_and_places_in_this_order() {
+        let mut g = grounds();
+        let taken = Place { run_id: RunId::fresh(), workspace_id: WorkspaceId::fresh() };
+        g.held = vec![taken.clone(), taken];
+        let unready = || Err(Refusal::new(Code::NotReady, "no", "no"));
+        let code = |g: &Grounds, n, ready: bool| {
+            let gate = || if ready { Ok(()) } else { unready() };
+            decide(g, &asked(n), gate).map_err(|refusal| refusal.code)
+        };
+        assert_eq!(code(&g, Some(2), false), Err(Code::StaleRevision));
+        assert_eq!(code(&g, Some(3), false), Err(Code::NotReady));
+        assert_eq!(code(&g, Some(3), true), Err(Code::Busy));
+        g.held.pop();
+        assert_eq!(code(&g, None, true), Ok(Verdict::Admit));
+        g.ended = true;
+        assert_eq!(code(&g, Some(2), false), Err(Code::Forbidden));
+    }
+
+    #[test]
+    fn cmd1_the_working_directory_must_be_one_of_the_revision() {
+        let path = |text| RelPath::parse(text).unwrap();
+        let file =
+            FileEntry { path: path("a/b/c.js"), executable: false, length: 0, content: Digest::of(b"") };
+        let manifest = TreeManifest::new(vec![file], vec![path("e/f")]);
+        for good in [".", "a", "a/b", "e", "e/f"] {
+            assert!(check_cwd(&manifest, &path(good)).is_ok(), "{good}");
+        }
+        for bad in
+            ["a/b/c.js", "b", "a/", "e/f/g", "a/bb", "ee"].iter().filter_map(|p| RelPath::parse(p).ok())
+        {
+            assert_eq!(check_cwd(&manifest, &bad).unwrap_err().code, Code::Invalid, "{bad}");
+        }
+    }
 }

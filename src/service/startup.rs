@@ -105,8 +105,12 @@ impl Recovered {
     /// # Errors
     /// The prover's refusal, which denies the start.
     pub async fn prove(self, prover: &dyn Prover) -> Result<Proved, Refusal> {
+        let before = self.core.backend.as_ref().map(|backend| backend.executor.identity());
         let summary = prover.prove().await?;
         let _ = self.core.proof.set(summary);
+        if let Some(identity) = before {
+            let _ = self.core.proved.set(identity);
+        }
         Ok(Proved { core: self.core })
     }
 

@@ -4,13 +4,10 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
-use crate::domain::outcome::{Outcome, judge};
+use crate::domain::outcome::{Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
 use crate::ledger::{Facts, apply};
-
-/// The stage of a [`Record::StartFailed`] by which a supervisor tells that a cancel came first.
-pub const CANCEL_STAGE: &str = "cancel";
 
 /// A run under observation.
 #[derive(Debug)]
@@ -120,18 +117,12 @@ impl Tracker {
                         self.run.intent.run_id
                     )));
                 }
-                let cancelled = stage == CANCEL_STAGE && self.run.cancel_requested;
-                self.end(if cancelled {
-                    Outcome::cancelled_before_start()
-                } else {
-                    Outcome::start_failed(format!("{stage}: {detail}"))
-                });
+                self.end(Outcome::start_failed(format!("{stage}: {detail}")));
             }
             Record::Exited { ending, evidence } => {
                 if self.run.outcome.is_some() {
                     return;
                 }
-                self.reach_running();
                 self.facts.output = Some(OutputSize {
                     stored_bytes: evidence.stored_bytes,
                     total_bytes: evidence.total_bytes,
@@ -143,7 +134,12 @@ impl Tracker {
                     cpu_ms: evidence.cpu_ms,
                     throttled_ms: evidence.throttled_ms,
                 });
-                self.end(judge(ending, &evidence, self.file_size));
+                // A supervisor that is cancelled before the launch tells an end without a launch.
+                self.end(if !self.launched && evidence.forced == Some(Forced::Cancel) {
+                    Outcome::cancelled_before_start()
+                } else {
+                    judge(ending, &evidence, self.file_size)
+                });
             }
             Record::Removed { left } => self.over(left, "the container was removed before its end was seen"),
         }
@@ -227,6 +223,156 @@ impl Tracker {
             }
             // Only out-of-order records of a faulty backend lead here; the run keeps its state.
             Err(error) => tracing::error!(run = %self.run.intent.run_id, %error, "event ignored"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::ids::{ContainerId, ExecId};
+    use crate::domain::outcome::{Cause, Ending, Evidence};
+    use crate::ledger::apply::{requested, tests::intent};
+    use proptest::prelude::*;
+
+    /// What the world holds of one run: the supervisor's records, in order, and what a sweep leaves.
+    #[derive(Clone, Debug)]
+    struct World {
+        records: Vec<Record>,
+        left: Vec<String>,
+    }
+
+    fn world() -> impl Strategy<Value = World> {
+        let left = || prop_oneof![3 => Just(vec![]), 1 => Just(vec!["cgroup".to_owned()])];
+        let end = prop_oneof![
+            (0u8..3).prop_map(|n| (Ending::Exited(n), None)),
+            Just((Ending::Signalled(9), Some(Forced::Cancel))),
+            Just((Ending::Signalled(9), Some(Forced::Deadline))),
+            Just((Ending::Unknown, None)),
+        ]
+        .prop_map(|(ending, forced)| Record::Exited {
+            ending,
+            evidence: Evidence { forced, ..Default::default() },
+        });
+        let fail = any::<bool>().prop_map(|mismatch| Record::StartFailed {
+            stage: "verify".into(),
+            detail: String::new(),
+            mismatch,
+        });
+        let unlaunched = || Record::Exited {
+            ending: Ending::Unknown,
+            evidence: Evidence { forced: Some(Forced::Cancel), ..Default::default() },
+        };
+        let start = || Record::Supervising { pid: 1, start_ticks: 1, container_id: ContainerId::fresh() };
+        let launch = || Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 };
+        let whole = prop_oneof![
+            (end, left()).prop_map(move |(end, left)| vec![start(), launch(), end, Record::Removed { left }]),
+            (fail, left()).prop_map(move |(fail, left)| vec![start(), fail, Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), unlaunched(), Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), Record::Removed { left }]),
+            left().prop_map(move |left| vec![start(), launch(), Record::Removed { left }]),
+        ];
+        (whole, 0usize..5, left()).prop_map(|(mut records, kept, left)| {
+            records.truncate(kept);
+            World { records, left }
+        })
+    }
+
+    /// The ledger as a model: its row and its events.
+    struct Book {
+        row: Run,
+        events: Vec<RunEvent>,
+        commits: u32,
+    }
+
+    impl Book {
+        fn commit(&mut self, tracker: &mut Tracker) {
+            if tracker.must_commit() {
+                let (events, facts) = tracker.take_pending();
+                for event in &events {
+                    apply(&mut self.row, event).expect("a legal step");
+                }
+                facts.settle(&mut self.row);
+                self.events.extend(events);
+                self.commits += 1;
+                tracker.committed(self.row.clone());
+            }
+        }
+    }
+
+    fn settled(run: &Run) -> bool {
+        crate::service::settled(run)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        /// Crashes and cancels at any point, with all records replayed after each crash, give legal steps,
+        /// one end, one removal and an outcome that the records bear out.
+        #[test]
+        fn cmd8_any_crash_and_cancel_gives_one_end_that_the_records_bear_out(
+            world in world(),
+            crashes in prop::collection::vec(0usize..5, 0..4),
+            cancel in prop::option::of(0usize..5),
+        ) {
+            let mut book = Book { row: requested(intent()), events: vec![], commits: 1 };
+            let mut cancelled = false;
+            for stop in crashes.iter().copied().map(Some).chain([None]) {
+                if settled(&book.row) {
+                    break;
+                }
+                let mut tracker = Tracker::new(book.row.clone(), 1);
+                for (n, record) in world.records.iter().cloned().enumerate() {
+                    if stop == Some(n) || settled(tracker.run()) {
+                        break;
+                    }
+                    if cancel == Some(n) && !cancelled && tracker.cancel() {
+                        cancelled = true;
+                        book.commit(&mut tracker);
+                        prop_assert!(book.row.cancel_requested);
+                    }
+                    tracker.observe(record);
+                    book.commit(&mut tracker);
+                }
+                if stop.is_none() && !settled(tracker.run()) {
+                    tracker.over(world.left.clone(), "lost");
+                    book.commit(&mut tracker);
+                }
+            }
+            let run = &book.row;
+            prop_assert!(settled(run), "{:?}", run);
+            let count = |f: fn(&RunEvent) -> bool| book.events.iter().filter(|e| f(e)).count();
+            prop_assert_eq!(count(|e| matches!(e, RunEvent::Ended { .. } | RunEvent::Lost { .. })), 1);
+            let removals = count(|e| matches!(e, RunEvent::Removed | RunEvent::RemovalUncertain { .. }));
+            prop_assert!(removals <= 1);
+            let cancels = count(|e| matches!(e, RunEvent::CancelRequested));
+            prop_assert!(cancels <= 1);
+            let launches = count(|e| matches!(e, RunEvent::Launched));
+            let launching = world.records.iter().filter(|r| matches!(r, Record::Launching { .. })).count();
+            prop_assert!(launches <= launching, "no launch is told that was not recorded");
+            let removed = world.records.iter().find_map(|r| match r {
+                Record::Removed { left } => Some(left.is_empty()),
+                _ => None,
+            });
+            let clean = removed.unwrap_or(world.left.is_empty());
+            prop_assert_eq!(run.cleanup, if clean { Cleanup::Confirmed } else { Cleanup::Uncertain });
+            let has = |f: fn(&Record) -> bool| world.records.iter().any(f);
+            let outcome = run.outcome.as_ref().expect("an outcome");
+            if has(|r| matches!(r, Record::Exited { .. })) {
+                prop_assert_eq!(run.state.is_terminal(), clean);
+                prop_assert!(run.state == RunState::Finished || !clean);
+            } else if has(|r| matches!(r, Record::StartFailed { .. })) {
+                prop_assert_eq!(outcome.cause, Cause::StartFailed);
+            } else {
+                // Nobody saw an exit, so none may be told.
+                prop_assert_eq!(outcome.exit_code, None);
+                let never_ran = !has(|r| matches!(r, Record::Launching { .. }));
+                let want = if never_ran && run.cancel_requested { Cause::Cancelled } else { Cause::Interrupted };
+                prop_assert_eq!(outcome.cause, want);
+            }
+            if cancel.is_none() && crashes.is_empty() {
+                prop_assert!(book.commits <= 3);
+            }
         }
     }
 }

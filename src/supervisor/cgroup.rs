@@ -17,6 +17,10 @@ const REMOVE_LIMIT: Duration = Duration::from_secs(5);
 /// Name of the leaf that the service moves itself to in a delegated v2 subtree.
 pub const SERVICE_LEAF: &str = "salaam-service";
 
+/// null, zero, full, random, urandom, tty: the nodes that libcontainer makes in `/dev`.
+const CORE_DEVICES: [&str; 6] =
+    ["c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm"];
+
 /// A control that the host cannot enforce, or a cgroup file that failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
@@ -81,17 +85,47 @@ pub enum Host {
 /// One v1 hierarchy.
 #[derive(Clone, Debug)]
 pub struct Controller {
-    /// Its controllers' names, as mounted, such as `cpu,cpuacct`.
-    names: Vec<String>,
+    /// Its controllers, as `/proc/PID/cgroup` lists them, such as `cpu,cpuacct`.
+    names: String,
     /// Mount point.
     mount: PathBuf,
+    /// Which group of the hierarchy is mounted there; `/` unless a container sees a part of it.
+    root: String,
     /// The supervisor's own group in it.
     own: PathBuf,
 }
 
 impl Controller {
     fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|n| n == name)
+        self.names.split(',').any(|n| n == name)
+    }
+}
+
+/// A line of `/proc/self/mountinfo` as far as it matters here.
+struct Mounted<'a> {
+    root: &'a str,
+    point: &'a str,
+    kind: &'a str,
+    options: &'a str,
+}
+
+impl<'a> Mounted<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let (front, back) = line.split_once(" - ")?;
+        let mut front = front.split(' ').skip(3);
+        let mut back = back.split(' ');
+        Some(Self {
+            root: front.next()?,
+            point: front.next()?,
+            kind: back.next()?,
+            options: back.nth(1).unwrap_or_default(),
+        })
+    }
+
+    /// Where a group of the hierarchy lies below the mount point.
+    fn below(&self, group: &str) -> PathBuf {
+        let rest = group.strip_prefix(self.root.trim_end_matches('/')).unwrap_or("");
+        Path::new(self.point).join(rest.trim_start_matches('/'))
     }
 }
 
@@ -102,54 +136,48 @@ impl Host {
     /// # Errors
     /// [`CgroupError::Missing`] names a controller that neither has.
     pub fn detect() -> Result<Self, CgroupError> {
-        let mounts = read(Path::new("/proc/self/mountinfo"))?;
-        let own = read(Path::new("/proc/self/cgroup"))?;
-        let own_of = |names: &str| -> Option<String> {
-            own.lines().find_map(|l| {
-                let mut part = l.splitn(3, ':').skip(1);
-                (part.next()? == names).then(|| part.next().unwrap_or("/").to_owned())
-            })
-        };
-        let mut v1 = Vec::new();
-        for line in mounts.lines() {
-            let Some((front, back)) = line.split_once(" - ") else { continue };
-            let front: Vec<&str> = front.split(' ').collect();
-            let back: Vec<&str> = back.split(' ').collect();
-            let (Some(root), Some(point)) = (front.get(3), front.get(4)) else { continue };
-            let below = |path: &str| {
-                let rest = path.strip_prefix(root.trim_end_matches('/')).unwrap_or("");
-                Path::new(point).join(rest.trim_start_matches('/'))
+        Self::of(&read(Path::new("/proc/self/mountinfo"))?, &read(Path::new("/proc/self/cgroup"))?)
+    }
+
+    fn of(mountinfo: &str, membership: &str) -> Result<Self, CgroupError> {
+        let mounts: Vec<Mounted> = mountinfo.lines().filter_map(Mounted::parse).collect();
+        // (controllers, group); the list is empty for v2.
+        let own: Vec<(&str, &str)> =
+            membership.lines().filter_map(|l| l.split_once(':')?.1.split_once(':')).collect();
+        for mount in mounts.iter().filter(|m| m.kind == "cgroup2") {
+            let available = read(&Path::new(mount.point).join("cgroup.controllers")).unwrap_or_default();
+            let has = |name| available.split(' ').any(|c| c == name);
+            if has("memory") && has("pids") && has("cpu") {
+                let group = own.iter().find(|(names, _)| names.is_empty()).map_or("/", |(_, g)| g);
+                let own = mount.below(group);
+                let base = match own.file_name() {
+                    Some(name) if name == SERVICE_LEAF => own.parent().unwrap_or(&own).to_owned(),
+                    _ => PathBuf::from(mount.point),
+                };
+                return Ok(Self::V2 { base, own });
+            }
+        }
+        let mut v1: Vec<Controller> = Vec::new();
+        for mount in mounts.iter().filter(|m| m.kind == "cgroup") {
+            let listed = |names: &str| {
+                !names.is_empty() && names.split(',').all(|n| mount.options.split(',').any(|o| o == n))
             };
-            match back.first() {
-                Some(&"cgroup2") => {
-                    let available = read(&Path::new(point).join("cgroup.controllers")).unwrap_or_default();
-                    let has = |name| available.split(' ').any(|c| c == name);
-                    if has("memory") && has("pids") && has("cpu") {
-                        let own = below(&own_of("").unwrap_or_default());
-                        let base = match own.file_name() {
-                            Some(name) if name == SERVICE_LEAF => own.parent().unwrap_or(&own).to_owned(),
-                            _ => PathBuf::from(point),
-                        };
-                        return Ok(Self::V2 { base, own });
-                    }
-                }
-                Some(&"cgroup") => {
-                    let options = back.last().copied().unwrap_or_default();
-                    let known = ["memory", "cpu", "cpuacct", "pids", "devices", "cpuset"];
-                    let names: Vec<String> =
-                        options.split(',').filter(|o| known.contains(o)).map(str::to_owned).collect();
-                    if let Some(path) = own_of(&names.join(",")).filter(|_| !names.is_empty()) {
-                        v1.push(Controller { names, mount: PathBuf::from(point), own: below(&path) });
-                    }
-                }
-                _ => {}
+            let Some((names, group)) = own.iter().find(|(names, _)| listed(names)) else { continue };
+            if v1.iter().all(|c| c.names != *names) {
+                v1.push(Controller {
+                    names: (*names).to_owned(),
+                    mount: PathBuf::from(mount.point),
+                    root: mount.root.to_owned(),
+                    own: mount.below(group),
+                });
             }
         }
         for needed in ["memory", "cpu", "pids", "devices"] {
-            if !v1.iter().any(|c: &Controller| c.has(needed)) {
+            if !v1.iter().any(|c| c.has(needed)) {
                 return Err(CgroupError::Missing(needed));
             }
         }
+        v1.retain(|c| ["memory", "cpu", "cpuacct", "pids", "devices", "cpuset"].iter().any(|n| c.has(n)));
         Ok(Self::V1(v1))
     }
 
@@ -202,6 +230,8 @@ impl Groups {
         limit(&dir.join("memory.max"), &p.memory_bytes.to_string())?;
         if dir.join("memory.swap.max").exists() {
             limit(&dir.join("memory.swap.max"), "0")?;
+        } else if has_swap() {
+            return Err(CgroupError::Missing("memory (swap accounting)"));
         }
         limit(&dir.join("cpu.max"), &format!("{} 100000", u64::from(p.cpu_millis) * 100))?;
         limit(&dir.join("pids.max"), &p.pids.to_string())?;
@@ -219,8 +249,8 @@ impl Groups {
             let with_swap = dir.join("memory.memsw.limit_in_bytes");
             if with_swap.exists() {
                 limit(&with_swap, &p.memory_bytes.to_string())?;
-            } else {
-                limit(&dir.join("memory.swappiness"), "0")?;
+            } else if has_swap() {
+                return Err(CgroupError::Missing("memory (swap accounting)"));
             }
         }
         if c.has("cpu") {
@@ -232,16 +262,20 @@ impl Groups {
         }
         if c.has("devices") && p.deny_devices {
             write(&dir.join("devices.deny"), "a")?;
-            // null, zero, full, random, urandom, tty: the nodes that libcontainer makes in /dev.
-            for node in ["c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm", "c 5:0 rwm"] {
+            for node in CORE_DEVICES {
                 write(&dir.join("devices.allow"), node)?;
+            }
+            let found = read(&dir.join("devices.list"))?;
+            if found.lines().ne(CORE_DEVICES) {
+                let wanted = CORE_DEVICES.join(", ");
+                return Err(CgroupError::NotTaken { path: dir.join("devices.list"), wanted, found });
             }
         }
         if c.has("cpuset") {
             // A fresh v1 cpuset is empty and takes no process.
-            write(&dir.join("cpuset.mems"), &read(&c.mount.join("cpuset.mems"))?)?;
+            limit(&dir.join("cpuset.mems"), &read(&c.mount.join("cpuset.mems"))?)?;
             let cpus = if p.one_cpu { cpu.to_string() } else { read(&c.mount.join("cpuset.cpus"))? };
-            write(&dir.join("cpuset.cpus"), &cpus)?;
+            limit(&dir.join("cpuset.cpus"), &cpus)?;
         }
         Ok(())
     }
@@ -279,7 +313,7 @@ impl Groups {
             Host::V1(list) => list
                 .iter()
                 .filter(|c| c.has("memory") || c.has("cpu"))
-                .map(|c| (c.mount.join(&self.name), at.join(c.names.join(","))))
+                .map(|c| (c.mount.join(&self.name), at.join(&c.names)))
                 .collect(),
         }
     }
@@ -300,7 +334,10 @@ impl Groups {
                 let path = path.strip_prefix(root).unwrap_or(&path);
                 vec![(String::new(), format!("/{}", path.display()))]
             }
-            Host::V1(list) => list.iter().map(|c| (c.names.join(","), format!("/{}", self.name))).collect(),
+            Host::V1(list) => list
+                .iter()
+                .map(|c| (c.names.clone(), format!("{}/{}", c.root.trim_end_matches('/'), self.name)))
+                .collect(),
         }
     }
 
@@ -340,11 +377,16 @@ impl Groups {
             .collect();
         pids.sort_unstable();
         pids.dedup();
+        pids.retain(|pid| *pid != std::process::id() as i32);
         pids
     }
 
-    /// Kills everything inside until nothing is left, for at most [`REMOVE_LIMIT`].
+    /// Kills everything inside until nothing is left, for at most [`REMOVE_LIMIT`]. This process is
+    /// spared: it may still be inside when a creation has failed.
     pub fn kill_all(&self) {
+        if self.processes().is_empty() {
+            return;
+        }
         // Nothing may be born while we kill.
         if let Some(dir) = self.dir("pids") {
             let _ = fs::write(dir.join("pids.max"), "0");
@@ -376,7 +418,11 @@ impl Groups {
                 .into_iter()
                 .filter(|dir| match fs::remove_dir(dir) {
                     Ok(()) => false,
-                    Err(e) => e.kind() != io::ErrorKind::NotFound,
+                    // Gone only if its hierarchy can be seen at all.
+                    Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                        !dir.parent().is_some_and(|p| p.join("cgroup.procs").exists())
+                    }
+                    Err(_) => true,
                 })
                 .collect();
             if left.is_empty() || Instant::now() > end {
@@ -386,6 +432,11 @@ impl Groups {
             pause = (pause * 2).min(Duration::from_millis(50));
         }
     }
+}
+
+/// Whether the host has swap that a group without a swap limit could use.
+fn has_swap() -> bool {
+    fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1)
 }
 
 /// The mount point that both paths lie below.
@@ -413,5 +464,52 @@ fn kill_member(pid: i32, group: &str) {
         .is_ok_and(|text| text.lines().any(|l| l.ends_with(&format!("/{group}"))));
     if member {
         let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn v1(mounts: &str, membership: &str) -> Vec<(String, PathBuf, PathBuf, Vec<(String, String)>)> {
+        let host = Host::of(mounts, membership).unwrap();
+        let groups = Groups::of(host.clone(), "sal-x");
+        let Host::V1(list) = host else { panic!("{host:?}") };
+        list.into_iter().map(|c| (c.names, c.mount, c.own, groups.membership())).collect()
+    }
+
+    #[test]
+    fn exe_hybrid_hierarchies_are_found_with_our_own_groups() {
+        let mounts = "30 1 0:1 / /cg/memory rw - cgroup cgroup rw,memory\n\
+                      31 1 0:2 / /cg/cpu rw - cgroup cgroup rw,cpu,cpuacct\n\
+                      32 1 0:3 / /cg/pids rw - cgroup cgroup rw,pids\n\
+                      33 1 0:4 / /cg/devices rw - cgroup cgroup rw,devices\n\
+                      34 1 0:5 / /cg/systemd rw - cgroup cgroup rw,name=systemd\n\
+                      35 1 0:1 / /other/memory rw - cgroup cgroup rw,memory\n";
+        let membership = "4:memory:/api/1\n3:cpu,cpuacct:/\n2:pids:/\n1:devices:/\n5:name=systemd:/\n0::/\n";
+        let found = v1(mounts, membership);
+        assert_eq!(found.len(), 4);
+        assert_eq!(found[0].2, PathBuf::from("/cg/memory/api/1"));
+        assert_eq!(found[0].3[1], ("cpu,cpuacct".to_owned(), "/sal-x".to_owned()));
+    }
+
+    #[test]
+    fn exe_a_part_of_a_hierarchy_keeps_its_place_in_the_whole() {
+        let mounts = "30 1 0:1 /docker/7 /cg/memory ro - cgroup cgroup rw,memory,hugetlb\n\
+                      31 1 0:2 /docker/7 /cg/cpu rw - cgroup cgroup rw,cpu\n\
+                      32 1 0:3 /docker/7 /cg/pids rw - cgroup cgroup rw,pids\n\
+                      33 1 0:4 /docker/7 /cg/devices rw - cgroup cgroup rw,devices\n";
+        let membership =
+            "4:memory,hugetlb:/docker/7/x\n3:cpu:/docker/7\n2:pids:/docker/7\n1:devices:/docker/7\n";
+        let found = v1(mounts, membership);
+        assert_eq!(found[0].2, PathBuf::from("/cg/memory/x"));
+        assert_eq!(found[0].3[0], ("memory,hugetlb".to_owned(), "/docker/7/sal-x".to_owned()));
+    }
+
+    #[test]
+    fn exe_a_missing_controller_is_named() {
+        let mounts = "30 1 0:1 / /cg/memory rw - cgroup cgroup rw,memory\n";
+        let error = Host::of(mounts, "4:memory:/\n").err().unwrap().to_string();
+        assert!(error.contains("'cpu'"), "{error}");
     }
 }

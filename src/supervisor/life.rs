@@ -7,14 +7,13 @@ use super::evidence::Mounts;
 use super::init::{Init, gate};
 use super::output::Drain;
 use super::record::Recorder;
-use super::{sweep, sys, verify};
+use super::{lock, sweep, sys, verify};
 use crate::domain::job::{FORMAT, JOB_FILE, Job};
 use crate::domain::outcome::{Ending, Evidence, Forced};
-use crate::domain::record::Record;
+use crate::domain::record::{self, Record};
 use crate::exec::oci;
 use crate::exec::seccomp;
 use nix::fcntl::OFlag;
-use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, CpuSet, setns};
 use nix::sys::signal::{SigSet, Signal};
@@ -29,9 +28,6 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
-
-/// File name of the liveness lock in a run directory.
-pub const LOCK_FILE: &str = "lock";
 
 /// Entry of `sal supervise RUN_DIR` and `sal supervise --sweep RUN_DIR CONTAINER_ID`.
 pub fn main(args: &[OsString]) -> ExitCode {
@@ -59,19 +55,12 @@ fn run(dir: &Path) -> std::io::Result<()> {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .try_init();
-    let _lock = lock(dir)?;
+    let _lock = lock::take(dir)?;
     let job: Job = serde_json::from_slice(&std::fs::read(dir.join(JOB_FILE))?)?;
     if job.format != FORMAT {
         return Err(std::io::Error::other(format!("job format {} is not {FORMAT}", job.format)));
     }
-    let mut recorder = Recorder::create(dir)?;
-    let pid = std::process::id() as i32;
-    recorder.append(&Record::Supervising {
-        pid,
-        start_ticks: start_ticks(pid)?,
-        container_id: job.container_id.clone(),
-    })?;
-    // Cancel is ordered by SIGTERM; blocked here so that it waits until it is read.
+    // Cancel is ordered by SIGTERM; blocked before anyone can learn our id, so that it waits to be read.
     let mut cancel = SigSet::empty();
     cancel.add(Signal::SIGTERM);
     cancel.thread_block()?;
@@ -81,47 +70,38 @@ fn run(dir: &Path) -> std::io::Result<()> {
         Expiration::OneShot(TimeSpec::nanoseconds(job.deadline_ns.max(1) as i64)),
         TimerSetTimeFlags::TFD_TIMER_ABSTIME,
     )?;
+    let mut recorder = Recorder::create(dir)?;
+    let pid = std::process::id() as i32;
+    recorder.append(&Record::Supervising {
+        pid,
+        start_ticks: start_ticks(pid)?,
+        container_id: job.container_id.clone(),
+    })?;
 
-    let mut groups = None;
-    let started = Live::create(dir, &job, &mut groups, Triggers { cancel, deadline });
-    let end = match started {
-        Ok(mut live) => live.see_to_the_end(&job, &mut recorder)?,
+    let host = match Host::detect() {
+        Ok(host) => host,
+        Err(e) => {
+            recorder.append(&Failure::new("cgroup", e).into_record())?;
+            return recorder.append(&Record::Removed { left: Vec::new() });
+        }
+    };
+    let groups = Groups::of(host, job.container_id.as_str());
+    let end = match Live::create(dir, &job, &groups, Triggers { cancel, deadline }) {
+        Ok(mut live) => live.see_to_the_end(&job, &mut recorder),
         Err(failure) => failure.into_record(),
     };
-    recorder.append(&end)?;
-    let left = groups.map_or_else(Vec::new, |groups| {
-        groups.kill_all_if_any();
-        groups.remove()
-    });
-    std::fs::remove_dir_all(dir.join("oci")).or_else(|e| match e.kind() {
-        std::io::ErrorKind::NotFound => Ok(()),
-        _ => Err(e),
-    })?;
+    // The container goes whatever failed above, a record that cannot be written included.
+    let recorded = recorder.append(&end);
+    groups.kill_all();
+    let left = groups.remove();
+    let _ = std::fs::remove_dir_all(dir.join("oci"));
+    recorded?;
     recorder.append(&Record::Removed { left })
 }
 
-/// Takes the liveness lock. fcntl, because an flock would be inherited by the container's init.
-fn lock(dir: &Path) -> std::io::Result<File> {
-    let file = File::options().write(true).create(true).truncate(false).open(dir.join(LOCK_FILE))?;
-    let region = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    nix::fcntl::fcntl(file.as_raw_fd(), nix::fcntl::FcntlArg::F_SETLK(&region))?;
-    Ok(file)
-}
-
-/// Field 22 of `/proc/PID/stat` (proc(5)).
 fn start_ticks(pid: i32) -> std::io::Result<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
-    let after = stat.rsplit_once(')').map_or("", |(_, rest)| rest);
-    after
-        .split_whitespace()
-        .nth(19)
-        .and_then(|f| f.parse().ok())
+    record::start_ticks(&stat)
         .ok_or_else(|| std::io::Error::other(format!("/proc/{pid}/stat has no start time")))
 }
 
@@ -159,31 +139,22 @@ impl From<CreateError> for Failure {
 }
 
 /// A created container whose command has not been let go.
-struct Live {
-    groups: Groups,
+struct Live<'a> {
+    groups: &'a Groups,
     pid: i32,
     pidfd: OwnedFd,
     gate: OwnedFd,
     drain: Drain,
     mounts: Mounts,
     triggers: Triggers,
-    reaped: bool,
 }
 
-impl Live {
-    fn create(
-        dir: &Path,
-        job: &Job,
-        groups: &mut Option<Groups>,
-        triggers: Triggers,
-    ) -> Result<Self, Failure> {
+impl<'a> Live<'a> {
+    fn create(dir: &Path, job: &Job, groups: &'a Groups, triggers: Triggers) -> Result<Self, Failure> {
         // libcontainer keeps the caller's groups when the spec has none.
         nix::unistd::setgroups(&[]).map_err(|e| Failure::new("setgroups", e))?;
         let cpu = choose_cpu(job).map_err(|e| Failure::new("affinity", e))?;
-        let host = Host::detect().map_err(|e| Failure::new("cgroup", e))?;
-        let made = groups.insert(Groups::of(host.clone(), job.container_id.as_str()));
-        made.create(&job.profile, cpu).map_err(|e| Failure::new("cgroup", e))?;
-        let groups = Groups::of(host, job.container_id.as_str());
+        groups.create(&job.profile, cpu).map_err(|e| Failure::new("cgroup", e))?;
 
         let filters = seccomp::compile(seccomp::PROFILE).map_err(|e| Failure::new("seccomp", e))?;
         let (ours, theirs) =
@@ -197,9 +168,12 @@ impl Live {
 
         let own = Namespaces::of("self").map_err(|e| Failure::new("namespaces", e))?;
         let spec = oci::spec(job).map_err(|e| Failure::new("spec", e))?;
-        groups.enter().map_err(|e| Failure::new("cgroup", e))?;
-        without_cgroups()?;
-        let created = Container::create(job.container_id.as_str(), dir, &spec, init, stdio);
+        let created = groups
+            .enter()
+            .map_err(|e| Failure::new("cgroup", e))
+            .and_then(|()| Ok(without_cgroups()?))
+            .and_then(|()| Ok(Container::create(job.container_id.as_str(), dir, &spec, init, stdio)?));
+        // Back out whatever happened: cleanup must see the cgroups, and must not find itself in them.
         setns(own.mounts.as_fd(), CloneFlags::CLONE_NEWNS).map_err(|e| Failure::new("namespaces", e))?;
         groups.leave().map_err(|e| Failure::new("cgroup", e))?;
         let mut container = created?;
@@ -224,30 +198,37 @@ impl Live {
             return Err(Failure::Start { stage: "verify".into(), detail: all.join("; "), mismatch: true });
         }
         let mounts = Mounts::open(pid).map_err(|e| Failure::new("mounts", e))?;
-        Ok(Self { groups, pid, pidfd, gate: ours, drain, mounts, triggers, reaped: false })
+        Ok(Self { groups, pid, pidfd, gate: ours, drain, mounts, triggers })
     }
 
-    /// Lets the command go and stays until it has ended; answers the exit record.
-    fn see_to_the_end(&mut self, job: &Job, recorder: &mut Recorder) -> std::io::Result<Record> {
-        recorder.append(&Record::Launching {
+    /// Lets the command go and stays until it has ended; answers the record of its end.
+    fn see_to_the_end(&mut self, job: &Job, recorder: &mut Recorder) -> Record {
+        let launching = Record::Launching {
             exec_id: job.exec_id.clone(),
             pid: self.pid,
             start_ticks: start_ticks(self.pid).unwrap_or(0),
-        })?;
-        send(self.gate.as_raw_fd(), &[gate::GO], MsgFlags::MSG_NOSIGNAL)?;
+        };
+        if let Err(e) = recorder.append(&launching) {
+            return Failure::new("record", e).into_record();
+        }
         let mut evidence = Evidence::default();
-        let ending = self.watch(&mut evidence)?;
-        self.kill_and_reap(&mut evidence)?;
-        self.drain.sync()?;
+        // A gate that is closed already means that init is dead, which the watch will see.
+        let _ = send(self.gate.as_raw_fd(), &[gate::GO], MsgFlags::MSG_NOSIGNAL);
+        let ending = self.watch(&mut evidence).unwrap_or_else(|e| {
+            tracing::error!("the command could not be watched: {e}");
+            Ending::Unknown
+        });
+        self.kill_and_reap();
         self.groups.evidence(&mut evidence);
         evidence.work = self.mounts.work();
         evidence.scratch = self.mounts.scratch();
         if ending != Ending::Exited(0) {
             evidence.file_at_limit = self.mounts.has_file_of(job.profile.file_size);
         }
-        evidence.stored_bytes = self.drain.stored();
-        evidence.total_bytes = self.drain.total();
-        Ok(Record::Exited { ending, evidence })
+        let (stored, total) = self.drain.finish();
+        evidence.stored_bytes = stored;
+        evidence.total_bytes = total;
+        Record::Exited { ending, evidence }
     }
 
     /// Drains output until the main process ends, is cancelled or is out of time.
@@ -269,7 +250,7 @@ impl Live {
                 (any(0), any(4), any(1), any(2), any(3))
             };
             if output {
-                self.drain.read(16)?;
+                self.drain.read(16);
             }
             if message {
                 if let Some(ending) = self.take_message(evidence)? {
@@ -292,6 +273,8 @@ impl Live {
         let n = match recv(self.gate.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
             Ok(n) => n,
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
+            // Closed with our GO unread: init was killed at the gate.
+            Err(nix::errno::Errno::ECONNRESET) => 0,
             Err(e) => return Err(e.into()),
         };
         match buffer[..n] {
@@ -321,27 +304,12 @@ impl Live {
     }
 
     /// Ends the PID namespace, empties the cgroup and reads the last output.
-    fn kill_and_reap(&mut self, evidence: &mut Evidence) -> std::io::Result<()> {
+    fn kill_and_reap(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
-        // A full pipe does not hold a killed process up; still, what it wrote is drained below.
-        if !self.reaped {
-            let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED);
-            self.reaped = true;
-        }
-        if !self.groups.processes().is_empty() {
-            self.groups.kill_all();
-        }
-        let before = evidence.forced;
-        while self.drain.fd().is_some() {
-            let total = self.drain.total();
-            self.drain.read(64)?;
-            if self.drain.total() == total {
-                // Open and empty although every process is gone: nothing more can come.
-                break;
-            }
-        }
-        evidence.forced = before;
-        Ok(())
+        // Init's end is reported once the kernel has killed and reaped everyone in its namespace.
+        let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED);
+        self.groups.kill_all();
+        while self.drain.fd().is_some() && self.drain.read(64) {}
     }
 }
 
@@ -416,14 +384,5 @@ fn wait_until_ready(gate_end: &OwnedFd, triggers: &Triggers) -> Result<(), Failu
         Some((&gate::READY, _)) => Ok(()),
         Some((&gate::FAILED, text)) => Err(Failure::new("prepare", String::from_utf8_lossy(text))),
         _ => Err(Failure::new("prepare", "the container's init ended without a word")),
-    }
-}
-
-impl Groups {
-    /// Kills what a failed creation may have left inside.
-    fn kill_all_if_any(&self) {
-        if !self.processes().is_empty() {
-            self.kill_all();
-        }
     }
 }

@@ -9,6 +9,7 @@ mod container;
 mod evidence;
 mod init;
 mod life;
+mod lock;
 mod output;
 mod record;
 mod sweep;

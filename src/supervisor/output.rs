@@ -36,49 +36,56 @@ impl Drain {
         self.open.then(|| self.pipe.as_fd())
     }
 
-    /// Reads at most `rounds` chunks of 64 KiB that are there now.
-    ///
-    /// # Errors
-    /// The system's error when kept bytes cannot be written; the rest is still drained later.
-    pub fn read(&mut self, rounds: usize) -> std::io::Result<()> {
+    /// Reads at most `rounds` chunks of 64 KiB that are there now; answers whether more may come at
+    /// once. Bytes that cannot be kept, past the bound or on a full disk, are counted and dropped: the
+    /// command never waits for our disk.
+    pub fn read(&mut self, rounds: usize) -> bool {
         let mut chunk = [0u8; 65_536];
         for _ in 0..rounds {
             match nix::unistd::read(self.pipe.as_raw_fd(), &mut chunk) {
                 Ok(0) => {
                     self.open = false;
-                    return Ok(());
+                    return false;
                 }
-                Ok(n) => {
-                    let room = (self.bound - self.stored).min(n as u64);
-                    self.total += n as u64;
-                    if room > 0 {
-                        self.file.write_all(&chunk[..room as usize])?;
-                        self.stored += room;
-                    }
-                }
+                Ok(n) => self.keep(&chunk[..n]),
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(e) => return Err(e.into()),
+                Err(Errno::EAGAIN) => return false,
+                Err(e) => {
+                    tracing::error!("the command's output cannot be read: {e}");
+                    self.open = false;
+                    return false;
+                }
             }
         }
-        Ok(())
+        true
     }
 
-    /// Syncs what is kept, so that a recorded length is never ahead of the bytes.
-    ///
-    /// # Errors
-    /// The system's error.
-    pub fn sync(&self) -> std::io::Result<()> {
-        if self.stored > 0 { self.file.sync_data() } else { Ok(()) }
+    fn keep(&mut self, bytes: &[u8]) {
+        self.total += bytes.len() as u64;
+        let room = (self.bound - self.stored).min(bytes.len() as u64);
+        if room == 0 {
+            return;
+        }
+        match self.file.write_all(&bytes[..room as usize]) {
+            Ok(()) => self.stored += room,
+            Err(e) => {
+                tracing::error!("the command's output cannot be kept: {e}");
+                // What a failed write left behind is cut off; nothing is kept after a gap.
+                let _ = self.file.set_len(self.stored);
+                self.bound = self.stored;
+            }
+        }
     }
 
-    /// Bytes kept.
-    pub fn stored(&self) -> u64 {
-        self.stored
-    }
-
-    /// Bytes read.
-    pub fn total(&self) -> u64 {
-        self.total
+    /// Syncs what is kept, so that a recorded length is never ahead of the bytes; answers the bytes kept
+    /// and the bytes read.
+    pub fn finish(&mut self) -> (u64, u64) {
+        if self.stored > 0
+            && let Err(e) = self.file.sync_data()
+        {
+            tracing::error!("the command's output cannot be synced: {e}");
+            self.stored = 0;
+        }
+        (self.stored, self.total)
     }
 }

@@ -96,6 +96,11 @@ pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) ->
     }
     expect(Control::NoNewPrivileges, u8::from(profile.no_new_privileges).to_string(), status("NoNewPrivs"));
     expect(Control::Seccomp, if profile.seccomp { "2" } else { "0" }.into(), status("Seccomp"));
+    if profile.seccomp {
+        // Ours are two; a host that filters the service itself adds its own. Linux 5.9 began to count.
+        let filters = status("Seccomp_filters").parse().unwrap_or(2u32);
+        expect(Control::Seccomp, "2 filters".into(), format!("{} filters", filters.min(2)));
+    }
     if profile.one_cpu {
         let list = status("Cpus_allowed_list");
         expect(Control::OneCpu, "true".into(), list.parse::<u32>().is_ok().to_string());
@@ -111,6 +116,7 @@ pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) ->
     }
     let n = profile.namespaces;
     let owned = [
+        ("mnt", true, Control::ReadonlyImage),
         ("pid", n.pid, Control::PidNamespace),
         ("ipc", n.ipc, Control::IpcNamespace),
         ("uts", n.uts, Control::UtsNamespace),
@@ -123,17 +129,10 @@ pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) ->
         expect(control, own.to_string(), (!same).to_string());
     }
     for (controllers, path) in groups {
-        let wanted = format!(":{controllers}:{path}");
-        let member = shown.cgroup.lines().any(|l| l.ends_with(&wanted));
-        expect(
-            Control::Memory,
-            format!("in {controllers}:{path}"),
-            if member {
-                format!("in {controllers}:{path}")
-            } else {
-                format!("in {}", shown.cgroup.replace('\n', " "))
-            },
-        );
+        let wanted = format!("{controllers}:{path}");
+        let member = shown.cgroup.lines().any(|l| l.split_once(':').is_some_and(|(_, rest)| rest == wanted));
+        let found = if member { wanted.clone() } else { shown.cgroup.trim().replace('\n', " ") };
+        expect(limited_by(controllers), wanted, found);
     }
     for (point, read_only, control) in [
         ("/", profile.readonly_image, Control::ReadonlyImage),
@@ -166,6 +165,19 @@ pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) ->
     out
 }
 
+/// The control that a process outside this hierarchy's group would escape.
+fn limited_by(controllers: &str) -> Control {
+    let has = |name: &str| controllers.split(',').any(|c| c == name);
+    match () {
+        () if has("pids") => Control::Pids,
+        () if has("devices") => Control::Devices,
+        () if has("cpuset") => Control::OneCpu,
+        () if has("cpu") || has("cpuacct") => Control::Cpu,
+        // v2 has one group for all.
+        () => Control::Memory,
+    }
+}
+
 /// The last mount on a mount point is the one in sight.
 fn line_of<'a>(mountinfo: &'a str, point: &str) -> Option<&'a str> {
     mountinfo.lines().rev().find(|l| l.split(' ').nth(4) == Some(point))
@@ -187,4 +199,68 @@ fn super_options<'a>(mountinfo: &'a str, point: &str) -> &'a str {
 /// The system's error when the process cannot be read: it is gone.
 pub fn effective(pid: i32, profile: &Profile, groups: &Groups) -> std::io::Result<Vec<Mismatch>> {
     Ok(compare(&Shown::read(pid)?, profile, &groups.membership()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown() -> Shown {
+        let links = |n: u32| -> Vec<(String, String)> {
+            NAMESPACES.iter().map(|name| ((*name).to_owned(), format!("{name}:[{n}]"))).collect()
+        };
+        let caps: String =
+            ["Inh", "Prm", "Eff", "Bnd", "Amb"].map(|c| format!("Cap{c}:\t{:016x}\n", 0)).concat();
+        Shown {
+            status: format!(
+                "Uid:\t65532\t65532\t65532\t65532\nGid:\t65532\t65532\t65532\t65532\nGroups:\t \n{caps}\
+                 NoNewPrivs:\t1\nSeccomp:\t2\nSeccomp_filters:\t2\nCpus_allowed_list:\t1\n"
+            ),
+            limits: "Max open files   64   64   files\nMax file size   1048576   1048576   bytes\n\
+                     Max core file size   0   0   bytes\n"
+                .into(),
+            mountinfo: "1 0 0:1 / / ro,relatime - ext4 a rw\n2 1 0:1 / /source ro,nosuid,nodev - ext4 a rw\n\
+                        3 1 0:2 / /work rw,nosuid,nodev - tmpfs tmpfs rw,size=32768k,nr_inodes=4096,uid=65532\n\
+                        4 1 0:3 / /tmp rw,nosuid,nodev - tmpfs tmpfs rw,size=16384k,nr_inodes=1024,uid=65532\n"
+                .into(),
+            cgroup: "4:memory:/sal-x\n3:pids:/sal-x\n".into(),
+            namespaces: links(1),
+            own_namespaces: links(2),
+        }
+    }
+
+    fn groups() -> Vec<(String, String)> {
+        ["memory", "pids"].map(|c| (c.to_owned(), "/sal-x".to_owned())).to_vec()
+    }
+
+    #[test]
+    fn prf4_the_profile_itself_has_no_mismatch() {
+        assert_eq!(compare(&shown(), &Profile::fixed(), &groups()), Vec::new());
+    }
+
+    #[test]
+    fn prf4_each_deviation_is_named() {
+        type Change = (Control, fn(&mut Shown));
+        let changes: [Change; 11] = [
+            (Control::Identity, |s| s.status = s.status.replace("Groups:\t ", "Groups:\t0")),
+            (Control::Capabilities, |s| {
+                s.status = s.status.replace("CapAmb:\t0000000000000000", "CapAmb:\t0000000000002000")
+            }),
+            (Control::NoNewPrivileges, |s| s.status = s.status.replace("NoNewPrivs:\t1", "NoNewPrivs:\t0")),
+            (Control::Seccomp, |s| s.status = s.status.replace("filters:\t2", "filters:\t1")),
+            (Control::OneCpu, |s| s.status = s.status.replace("list:\t1", "list:\t0-1")),
+            (Control::OpenFiles, |s| s.limits = s.limits.replace("64   64", "64   1024")),
+            (Control::ReadonlySource, |s| s.mountinfo = s.mountinfo.replace("/source ro", "/source rw")),
+            (Control::WorkInodes, |s| s.mountinfo = s.mountinfo.replace("nr_inodes=4096", "nr_inodes=4097")),
+            (Control::ScratchBytes, |s| s.mountinfo = s.mountinfo.replace("16384k", "16388k")),
+            (Control::Pids, |s| s.cgroup = s.cgroup.replace("pids:/sal-x", "pids:/")),
+            (Control::Network, |s| s.own_namespaces = s.namespaces.clone()),
+        ];
+        for (control, change) in changes {
+            let mut shown = shown();
+            change(&mut shown);
+            let found = compare(&shown, &Profile::fixed(), &groups());
+            assert!(found.iter().any(|m| m.control == control), "{control:?}: {found:?}");
+        }
+    }
 }

@@ -64,11 +64,39 @@ pub struct Host {
 }
 
 /// How a finished `sal` invocation looks.
-#[derive(Debug)]
 pub struct Seen {
     pub code: i32,
     pub stdout: String,
     pub stderr: String,
+}
+
+/// The two ends of a long text: a failure must stay readable.
+fn short(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    if chars.len() < 1_500 {
+        return text.to_owned();
+    }
+    let ends = [&chars[..700], &chars[chars.len() - 700..]].map(|c| c.iter().collect::<String>());
+    format!("{} … {}", ends[0], ends[1])
+}
+
+impl std::fmt::Debug for Seen {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "exit {}, stdout {:?}, stderr {:?}", self.code, short(&self.stdout), short(&self.stderr))
+    }
+}
+
+impl std::fmt::Debug for Ran {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "exit {}, output {:?}, stderr {:?}, run {}",
+            self.code,
+            short(&self.output),
+            short(&self.stderr),
+            self.run
+        )
+    }
 }
 
 impl From<Output> for Seen {
@@ -94,13 +122,13 @@ impl Seen {
 
     /// The error object of a failed `--json` call.
     pub fn error(&self) -> Value {
-        let value: Value = serde_json::from_str(self.stderr.trim()).unwrap_or_else(|e| panic!("{e}: {self:?}"));
+        let value: Value =
+            serde_json::from_str(self.stderr.trim()).unwrap_or_else(|e| panic!("{e}: {self:?}"));
         value["error"].clone()
     }
 }
 
 /// A command that has run to its end.
-#[derive(Debug)]
 pub struct Ran {
     /// Exit code of `sal commands start --wait`.
     pub code: i32,
@@ -193,13 +221,9 @@ impl Host {
         let args = ["commands", "start", session, "--step-key", &key, "--wait", "--command", command];
         let seen = self.sal(&args);
         let list = self.sal(&["commands", "list", session, "--json"]).ok();
-        let run = list
-            .stdout
-            .lines()
-            .filter_map(|l| serde_json::from_str::<Value>(l).ok())
-            .flat_map(|v| if let Value::Array(all) = v { all } else { vec![v] })
-            .find(|r| r["step_key"] == key.as_str())
-            .unwrap_or_else(|| panic!("no run of {key}: {seen:?}"));
+        let runs = list.json()["runs"].as_array().cloned().unwrap_or_default();
+        let run = runs.into_iter().find(|r| r["step_key"] == key.as_str());
+        let run = run.unwrap_or_else(|| panic!("no run of {key}: {seen:?}"));
         Ran { code: seen.code, output: seen.stdout, stderr: seen.stderr, run }
     }
 
