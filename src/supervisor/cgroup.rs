@@ -272,6 +272,9 @@ impl Groups {
             }
         }
         if c.has("cpuset") {
+            // Before the processors are set: a group that balances its load has the scheduler's domains
+            // built anew, which waits for every processor.
+            write(&dir.join("cpuset.sched_load_balance"), "0")?;
             // A fresh v1 cpuset is empty and takes no process.
             limit(&dir.join("cpuset.mems"), &read(&c.mount.join("cpuset.mems"))?)?;
             let cpus = if p.one_cpu { cpu.to_string() } else { read(&c.mount.join("cpuset.cpus"))? };
@@ -471,11 +474,12 @@ fn kill_member(pid: i32, group: &str) {
 mod tests {
     use super::*;
 
-    fn v1(mounts: &str, membership: &str) -> Vec<(String, PathBuf, PathBuf, Vec<(String, String)>)> {
+    /// Our own group of each hierarchy, and what a container's processes must be members of.
+    fn v1(mounts: &str, membership: &str) -> (Vec<PathBuf>, Vec<(String, String)>) {
         let host = Host::of(mounts, membership).unwrap();
         let groups = Groups::of(host.clone(), "sal-x");
         let Host::V1(list) = host else { panic!("{host:?}") };
-        list.into_iter().map(|c| (c.names, c.mount, c.own, groups.membership())).collect()
+        (list.into_iter().map(|c| c.own).collect(), groups.membership())
     }
 
     #[test]
@@ -487,10 +491,9 @@ mod tests {
                       34 1 0:5 / /cg/systemd rw - cgroup cgroup rw,name=systemd\n\
                       35 1 0:1 / /other/memory rw - cgroup cgroup rw,memory\n";
         let membership = "4:memory:/api/1\n3:cpu,cpuacct:/\n2:pids:/\n1:devices:/\n5:name=systemd:/\n0::/\n";
-        let found = v1(mounts, membership);
-        assert_eq!(found.len(), 4);
-        assert_eq!(found[0].2, PathBuf::from("/cg/memory/api/1"));
-        assert_eq!(found[0].3[1], ("cpu,cpuacct".to_owned(), "/sal-x".to_owned()));
+        let (own, members) = v1(mounts, membership);
+        assert_eq!((own.len(), own[0].as_path()), (4, Path::new("/cg/memory/api/1")));
+        assert_eq!(members[1], ("cpu,cpuacct".to_owned(), "/sal-x".to_owned()));
     }
 
     #[test]
@@ -501,9 +504,9 @@ mod tests {
                       33 1 0:4 /docker/7 /cg/devices rw - cgroup cgroup rw,devices\n";
         let membership =
             "4:memory,hugetlb:/docker/7/x\n3:cpu:/docker/7\n2:pids:/docker/7\n1:devices:/docker/7\n";
-        let found = v1(mounts, membership);
-        assert_eq!(found[0].2, PathBuf::from("/cg/memory/x"));
-        assert_eq!(found[0].3[0], ("memory,hugetlb".to_owned(), "/docker/7/sal-x".to_owned()));
+        let (own, members) = v1(mounts, membership);
+        assert_eq!(own[0], PathBuf::from("/cg/memory/x"));
+        assert_eq!(members[0], ("memory,hugetlb".to_owned(), "/docker/7/sal-x".to_owned()));
     }
 
     #[test]

@@ -13,6 +13,9 @@ use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
+/// Where hosts have their cgroup file systems.
+const CGROUPS: &str = "/sys/fs/cgroup";
+
 /// A step of creation that failed.
 #[derive(Debug, thiserror::Error)]
 #[error("{step}: {detail}")]
@@ -37,25 +40,35 @@ pub struct Stdio {
     pub error: OwnedFd,
 }
 
-/// Enters a mount namespace of its own in which no cgroup file system can be found: libcontainer
-/// then manages none, and what it mounts ends with the namespace.
+/// Enters a mount namespace of its own, in which no cgroup file system can be found and `dir` is an
+/// empty tmpfs: libcontainer then manages no cgroup, and its state costs no disk and ends with the
+/// namespace.
 ///
 /// # Errors
 /// [`CreateError`] naming the step.
-pub fn without_cgroups() -> Result<(), CreateError> {
+pub fn own_mounts(dir: &Path) -> Result<(), CreateError> {
     nix::sched::unshare(CloneFlags::CLONE_NEWNS).map_err(failed("unshare the mount namespace"))?;
     let none = None::<&str>;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)
         .map_err(failed("make mounts private"))?;
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").map_err(failed("read mountinfo"))?;
-    for line in mounts.lines().filter(|l| l.contains(" - cgroup")) {
-        if let Some(point) = line.split(' ').nth(4) {
+    let mut detached: Vec<&Path> = Vec::new();
+    // The directory that holds the hierarchies first: what lies below goes with it.
+    let covers = std::iter::once(CGROUPS)
+        .filter(|point| mounts.lines().any(|l| l.split(' ').nth(4) == Some(point)))
+        .chain(mounts.lines().filter(|l| l.contains(" - cgroup")).filter_map(|l| l.split(' ').nth(4)));
+    for point in covers.map(Path::new) {
+        if !detached.iter().any(|above| point.starts_with(above)) {
             umount2(point, MntFlags::MNT_DETACH).map_err(failed("hide the cgroup file systems"))?;
+            detached.push(point);
         }
     }
-    // A plain directory remains; libcontainer takes it for a host with v1 and no controller.
-    mount(Some("tmpfs"), "/sys/fs/cgroup", Some("tmpfs"), MsFlags::empty(), Some("size=64k,mode=755"))
-        .map_err(failed("cover /sys/fs/cgroup"))
+    let tmpfs = |to: &Path, options: &str| {
+        mount(Some("tmpfs"), to, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options))
+    };
+    // libcontainer takes a plain directory for a host with v1 and no controller.
+    tmpfs(Path::new(CGROUPS), "size=64k,mode=755").map_err(failed("cover /sys/fs/cgroup"))?;
+    tmpfs(dir, "size=1m,mode=700").map_err(failed("mount a tmpfs on the run directory"))
 }
 
 /// Attaches host directories read-only inside another mount namespace.
@@ -94,27 +107,19 @@ pub fn attach(binds: &[(PathBuf, PathBuf)], own: &File, theirs: &File) -> Result
 pub struct Container(Inner);
 
 impl Container {
-    /// Creates the container in `run_dir`, which becomes its OCI bundle.
+    /// Creates the container in `dir`, which becomes its OCI bundle and libcontainer's state directory.
     ///
     /// # Errors
     /// [`CreateError`]; a spec with `linux.seccomp` is refused, because this build of libcontainer
     /// would silently ignore it.
-    pub fn create(
-        id: &str,
-        run_dir: &Path,
-        spec: &Spec,
-        init: Init,
-        stdio: Stdio,
-    ) -> Result<Self, CreateError> {
+    pub fn create(id: &str, dir: &Path, spec: &Spec, init: Init, stdio: Stdio) -> Result<Self, CreateError> {
         if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
             return Err(CreateError { step: "spec", detail: "linux.seccomp would be ignored".into() });
         }
-        spec.save(run_dir.join("config.json")).map_err(failed("write config.json"))?;
-        let root = run_dir.join("oci");
-        std::fs::create_dir(&root).map_err(failed("make the state directory"))?;
+        spec.save(dir.join("config.json")).map_err(failed("write config.json"))?;
         let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(init)
-            .with_root_path(root)
+            .with_root_path(dir)
             .map_err(failed("state directory"))?
             .with_stdin(stdio.input)
             .with_stdout(stdio.output)
@@ -122,7 +127,7 @@ impl Container {
             .validate_id()
             .map_err(failed("container id"))?;
         let built = builder
-            .as_init(run_dir)
+            .as_init(dir)
             .with_systemd(false)
             .with_detach(true)
             .build()

@@ -2,7 +2,7 @@
 //! remove. Each step is a synced record before the next one is taken.
 
 use super::cgroup::{Groups, Host};
-use super::container::{Container, CreateError, Stdio, attach, without_cgroups};
+use super::container::{Container, CreateError, Stdio, attach, own_mounts};
 use super::evidence::Mounts;
 use super::init::{Init, gate};
 use super::output::Drain;
@@ -94,7 +94,6 @@ fn run(dir: &Path) -> std::io::Result<()> {
     let recorded = recorder.append(&end);
     groups.kill_all();
     let left = groups.remove();
-    let _ = std::fs::remove_dir_all(dir.join("oci"));
     recorded?;
     recorder.append(&Record::Removed { left })
 }
@@ -171,12 +170,18 @@ impl<'a> Live<'a> {
         let created = groups
             .enter()
             .map_err(|e| Failure::new("cgroup", e))
-            .and_then(|()| Ok(without_cgroups()?))
-            .and_then(|()| Ok(Container::create(job.container_id.as_str(), dir, &spec, init, stdio)?));
+            .and_then(|()| Ok(own_mounts(dir)?))
+            .and_then(|()| {
+                let id = job.container_id.as_str();
+                let mut container = Container::create(id, dir, &spec, init, stdio)?;
+                // Init goes on to the gate and waits there; the command does not run yet.
+                container.start()?;
+                Ok(container)
+            });
         // Back out whatever happened: cleanup must see the cgroups, and must not find itself in them.
         setns(own.mounts.as_fd(), CloneFlags::CLONE_NEWNS).map_err(|e| Failure::new("namespaces", e))?;
         groups.leave().map_err(|e| Failure::new("cgroup", e))?;
-        let mut container = created?;
+        let container = created?;
         drop(theirs);
 
         let pid = container.pid().ok_or_else(|| Failure::new("create", "no process id"))?;
@@ -189,7 +194,6 @@ impl<'a> Live<'a> {
         if job.profile.namespaces.network {
             bring_loopback_up(&own.network, &theirs.network).map_err(|e| Failure::new("network", e))?;
         }
-        container.start()?;
         wait_until_ready(&ours, &triggers)?;
         let mismatches =
             verify::effective(pid, &job.profile, &groups).map_err(|e| Failure::new("verify", e))?;

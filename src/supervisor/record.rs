@@ -1,4 +1,4 @@
-//! The record file: one JSON line a step, synced before the next step is taken.
+//! The record file: one JSON line a step, on disk before the next step is taken.
 
 use crate::domain::job::RECORDS_FILE;
 use crate::domain::record::Record;
@@ -9,6 +9,8 @@ use std::path::Path;
 /// Appends records and tells them to whoever holds the other end of standard output.
 pub struct Recorder {
     file: File,
+    /// The run directory, until the file's name in it is synced.
+    dir: Option<File>,
 }
 
 impl Recorder {
@@ -19,11 +21,10 @@ impl Recorder {
     pub fn create(run_dir: &Path) -> std::io::Result<Self> {
         let path = run_dir.join(RECORDS_FILE);
         let file = File::options().append(true).create_new(true).open(path)?;
-        File::open(run_dir)?.sync_all()?;
-        Ok(Self { file })
+        Ok(Self { file, dir: Some(File::open(run_dir)?) })
     }
 
-    /// Appends a record, syncs it, then tells it.
+    /// Appends a record, syncs it where its loss would change the truth, then tells it.
     ///
     /// # Errors
     /// The system's error; what the record says must then not be done.
@@ -31,7 +32,14 @@ impl Recorder {
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         self.file.write_all(&line)?;
-        self.file.sync_data()?;
+        // A power cut takes the supervisor and the container with it: after one, neither that someone
+        // supervised nor that removal was confirmed says anything that a sweep does not find out.
+        if !matches!(record, Record::Supervising { .. } | Record::Removed { .. }) {
+            self.file.sync_data()?;
+            if let Some(dir) = self.dir.take() {
+                dir.sync_all()?;
+            }
+        }
         // The service may be gone; its successor reads the file.
         let _ = nix::unistd::write(std::io::stdout(), &line);
         Ok(())

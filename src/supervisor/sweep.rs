@@ -18,7 +18,7 @@ const LOCK_LIMIT: Duration = Duration::from_secs(5);
 /// Kills and removes by name, then prints the JSON list of what is left.
 pub fn main(run_dir: &Path, container: &str) -> ExitCode {
     let left = match take_over(run_dir) {
-        Ok(_lock) => remove(run_dir, container),
+        Ok(_lock) => remove(container),
         Err(e) => vec![format!("the supervisor of {}: {e}", run_dir.display())],
     };
     println!("{}", serde_json::to_string(&left).unwrap_or_else(|_| "[\"unknown\"]".into()));
@@ -55,16 +55,13 @@ fn kill_holder(run_dir: &Path) {
     }
 }
 
-fn remove(run_dir: &Path, container: &str) -> Vec<String> {
-    let left = match Host::detect() {
+fn remove(container: &str) -> Vec<String> {
+    match Host::detect() {
         Ok(host) => {
             let groups = Groups::of(host, container);
             groups.kill_all();
             groups.remove()
         }
         Err(e) => vec![e.to_string()],
-    };
-    // Bundle state only; records stay until the service forgets the run.
-    let _ = std::fs::remove_dir_all(run_dir.join("oci"));
-    left
+    }
 }
