@@ -44,6 +44,24 @@ impl NativeExecutor {
         Self { exe, runs, fresh: Arc::default() }
     }
 
+    /// Makes room for containers beside this process in a cgroup subtree that is delegated to it.
+    ///
+    /// # Errors
+    /// [`ExecError::Host`] naming what the host refuses.
+    pub async fn settle(&self) -> Result<(), ExecError> {
+        let mut command = Command::new(&self.exe);
+        command.arg("supervise").arg("--settle").arg(std::process::id().to_string());
+        let output = command.env_clear().stdin(Stdio::null()).output().await.map_err(ExecError::Spawn)?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(ExecError::Host {
+            what: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+            hint: "delegate memory, pids and cpu to the service's cgroup (Delegate=yes in a systemd unit)"
+                .into(),
+        })
+    }
+
     fn dir(&self, run: &RunId) -> PathBuf {
         self.runs.join(run.as_str())
     }

@@ -190,6 +190,51 @@ impl Host {
     }
 }
 
+/// Makes room for containers in a v2 subtree that is delegated to the service (systemd's `Delegate=yes`,
+/// or the root of a private cgroup namespace): a group with processes of its own can hand out no
+/// controllers, so those of `pid`'s group move to a leaf. Elsewhere nothing is done.
+///
+/// # Errors
+/// [`CgroupError`] naming the file.
+pub fn settle(pid: u32) -> Result<(), CgroupError> {
+    let mountinfo = read(Path::new("/proc/self/mountinfo"))?;
+    let membership = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
+    let Ok(Host::V2 { base, own }) = Host::of(&mountinfo, &membership) else { return Ok(()) };
+    let delegated = if own == base {
+        // Only the real root has no type (cgroups(7)).
+        own.join("cgroup.type").exists()
+    } else {
+        own.file_name().is_none_or(|name| name != SERVICE_LEAF) && is_delegated(&own)
+    };
+    if !delegated {
+        return Ok(());
+    }
+    let leaf = own.join(SERVICE_LEAF);
+    fs::create_dir_all(&leaf).map_err(|source| CgroupError::Io { path: leaf.clone(), source })?;
+    // Processes may be born while we move them.
+    for _ in 0..10 {
+        let inside = read(&own.join("cgroup.procs"))?;
+        if inside.is_empty() {
+            break;
+        }
+        for pid in inside.lines() {
+            // One that has ended meanwhile is no error; one that stays shows below.
+            let _ = fs::write(leaf.join("cgroup.procs"), pid);
+        }
+    }
+    ["memory", "pids", "cpu"]
+        .iter()
+        .try_for_each(|name| write(&own.join("cgroup.subtree_control"), &format!("+{name}")))
+}
+
+/// systemd marks the groups that it delegates (systemd.resource-control(5)).
+fn is_delegated(dir: &Path) -> bool {
+    ["trusted.delegate", "user.delegate"].iter().any(|name| {
+        let mut value = [0u8; 8];
+        rustix::fs::getxattr(dir, *name, &mut value).is_ok_and(|n| &value[..n] == b"1")
+    })
+}
+
 /// The cgroups of one container.
 pub struct Groups {
     host: Host,

@@ -7,7 +7,7 @@ use super::evidence::Mounts;
 use super::init::{Init, gate};
 use super::output::Drain;
 use super::record::Recorder;
-use super::{lock, sweep, sys, verify};
+use super::{cgroup, lock, sweep, sys, verify};
 use crate::domain::job::{FORMAT, JOB_FILE, Job};
 use crate::domain::outcome::{Ending, Evidence, Forced};
 use crate::domain::record::{self, Record};
@@ -29,9 +29,17 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Entry of `sal supervise RUN_DIR` and `sal supervise --sweep RUN_DIR CONTAINER_ID`.
+/// Entry of `sal supervise RUN_DIR`, `sal supervise --sweep RUN_DIR CONTAINER_ID` and
+/// `sal supervise --settle SERVICE_PID`.
 pub fn main(args: &[OsString]) -> ExitCode {
     match args {
+        [flag, pid] if flag == "--settle" => match settle(pid) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                eprintln!("{e}");
+                ExitCode::FAILURE
+            }
+        },
         [flag, dir, id] if flag == "--sweep" => sweep::main(Path::new(dir), &id.to_string_lossy()),
         [dir] => match run(Path::new(dir)) {
             Ok(()) => ExitCode::SUCCESS,
@@ -45,6 +53,11 @@ pub fn main(args: &[OsString]) -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+fn settle(pid: &OsString) -> Result<(), String> {
+    let pid = pid.to_str().and_then(|text| text.parse().ok()).ok_or("the service's process id is missing")?;
+    cgroup::settle(pid).map_err(|e| e.to_string())
 }
 
 fn run(dir: &Path) -> std::io::Result<()> {
@@ -218,6 +231,8 @@ impl<'a> Live<'a> {
         let mut evidence = Evidence::default();
         // A gate that is closed already means that init is dead, which the watch will see.
         let _ = send(self.gate.as_raw_fd(), &[gate::GO], MsgFlags::MSG_NOSIGNAL);
+        // From here on only this loop runs, for up to the whole deadline.
+        sys::release_code_pages();
         let ending = self.watch(&mut evidence).unwrap_or_else(|e| {
             tracing::error!("the command could not be watched: {e}");
             Ending::Unknown

@@ -83,3 +83,21 @@ pub fn own(fd: RawFd) -> OwnedFd {
 pub fn new_session() {
     let _ = nix::unistd::setsid();
 }
+
+/// Gives back the code pages of our own executable that are mapped so far; those that are still needed
+/// come back from the page cache at their next use (madvise(2), MADV_DONTNEED).
+pub fn release_code_pages() {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    for line in maps.lines().filter(|l| l.contains(" r-xp ") && l.contains('/')) {
+        let Some((from, to)) = line.split_once(' ').and_then(|(range, _)| range.split_once('-')) else {
+            continue;
+        };
+        let ends = (usize::from_str_radix(from, 16), usize::from_str_radix(to, 16));
+        if let (Ok(from), Ok(to)) = ends {
+            // SAFETY: the range is a private mapping of code, which is never written, so it holds nothing
+            // but the file's content, and a file that is being executed cannot be changed (ETXTBSY).
+            // Data, even read-only, may have been relocated and is left alone.
+            unsafe { libc::madvise(from as *mut libc::c_void, to - from, libc::MADV_DONTNEED) };
+        }
+    }
+}

@@ -4,6 +4,7 @@ use super::options::{ExecutorKind, Options, Provider};
 use super::workspaces::Workspaces;
 use crate::domain::job::Bundle;
 use crate::domain::refusal::{Code, Refusal};
+use crate::exec::ExecError;
 use crate::exec::native::NativeExecutor;
 use crate::image::{ImageError, Reference, Store, shipped};
 use crate::proof::report::REPORT_FILE;
@@ -73,6 +74,10 @@ async fn native(options: &Options, runs: PathBuf) -> Result<Backend, Refusal> {
         Refusal::new(Code::Host, format!("our own executable cannot be found: {e}"), "mount /proc")
     })?;
     let executor = NativeExecutor::new(PathBuf::from("/proc/self/exe"), runs);
+    executor.settle().await.map_err(|e| match e {
+        ExecError::Host { what, hint } => Refusal::new(Code::Host, what, hint),
+        other => Refusal::new(Code::Host, other.to_string(), "see the service's log"),
+    })?;
     Ok(Backend { executor: Arc::new(executor), bundle, probe })
 }
 
