@@ -1,8 +1,7 @@
 //! The job: what the service hands to a supervisor in a run directory.
 //!
-//! A run directory holds `job.json` (this type), `config.json` (the OCI runtime spec), `records` (one
-//! JSON [`super::record::Record`] a line), `lock`, `log` and `oci/` (libcontainer's own state). The kept
-//! output lies outside, at [`Job::output`].
+//! A run directory holds `job.json` (this type), `records` (one JSON [`super::record::Record`] a line),
+//! `lock` and `log`. The kept output lies outside, at [`Job::output`].
 
 use super::digest::Digest;
 use super::ids::{ContainerId, ExecId, RunId};

@@ -45,9 +45,6 @@ pub mod gate {
     pub const GO: u8 = b'G';
 }
 
-/// The descriptor that a profile without [`Profile::close_descriptors`] leaves open.
-const LEAKED: RawFd = 9;
-
 /// The workload handed to libcontainer.
 #[derive(Clone)]
 pub struct Init(Rc<Inner>);
@@ -139,7 +136,8 @@ impl Inner {
         sys::cloexec_from_3().map_err(|e| format!("close_range: {e}"))?;
         if !self.profile.close_descriptors {
             // libcontainer marks them too, so the negative of this control has to leak one itself.
-            nix::unistd::dup2(self.gate, LEAKED).map_err(|e| format!("dup2: {e}"))?;
+            let keep = nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty());
+            nix::fcntl::fcntl(self.gate, keep).map_err(|e| format!("fcntl: {e}"))?;
         }
         // Kept from the command: /proc/1/exe is a host executable (CVE-2019-5736), /proc/1/fd the gate.
         nix::sys::prctl::set_dumpable(!self.profile.non_dumpable_init)

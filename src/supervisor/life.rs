@@ -209,7 +209,7 @@ impl<'a> Live<'a> {
         }
         wait_until_ready(&ours, &triggers)?;
         let mismatches =
-            verify::effective(pid, &job.profile, &groups).map_err(|e| Failure::new("verify", e))?;
+            verify::effective(pid, &job.profile, groups).map_err(|e| Failure::new("verify", e))?;
         if !mismatches.is_empty() {
             let all: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
             return Err(Failure::Start { stage: "verify".into(), detail: all.join("; "), mismatch: true });
