@@ -119,9 +119,10 @@ const FULL_BYTES: u64 = 4096;
 /// Judges how a run ended.
 ///
 /// Precedence (CMD.10): cancelled, deadline, then why the main process ended. `oom` only if the main
-/// process itself was killed by SIGKILL while the kernel counted an OOM kill and nobody else killed
-/// it; the limits only with a non-zero exit and evidence. Interrupted and start_failed are made by
-/// [`Outcome::interrupted`] and [`Outcome::start_failed`], where there is no ending to judge.
+/// process itself was killed by SIGKILL while the kernel counted an OOM kill and the supervisor did not
+/// kill it (a SIGKILL by one of its own processes cannot be told apart); the limits only with a
+/// non-zero exit and evidence. Interrupted and start_failed are made by [`Outcome::interrupted`] and
+/// [`Outcome::start_failed`], where there is no ending to judge.
 pub fn judge(ending: Ending, evidence: &Evidence, file_size: u64) -> Outcome {
     let (exit_code, signal) = match ending {
         Ending::Exited(code) => (Some(code), None),

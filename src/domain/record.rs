@@ -1,4 +1,4 @@
-//! The supervisor's own records: one JSON object a line, each fsynced before the next step.
+//! The supervisor's own records: one JSON object a line, written before the next step; launch, failure and exit are synced.
 //!
 //! They are the authority for what happened to a container; libcontainer's `state.json` is not.
 

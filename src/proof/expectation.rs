@@ -115,7 +115,7 @@ fn seccomp(seen: &Observation) -> String {
         let family = name.strip_prefix("socket_").and_then(|f| f.parse::<i32>().ok());
         let right = match (name.as_str(), family) {
             (_, Some(f)) if FAMILIES.contains(&f) => continue,
-            ("clone3", _) => ENOSYS,
+            ("clone3" | "x32_getpid", _) => ENOSYS,
             _ => EPERM,
         };
         if *errno != right {

@@ -23,6 +23,8 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+/// How long records that were written before a sweep are waited for.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// How long a sweep may take; longer counts as uncertain.
 const SWEEP_LIMIT: Duration = Duration::from_secs(15);
 /// Recovery phase shown while a run is observed again after a restart.
@@ -145,13 +147,14 @@ impl Driver {
         let mut records = self.backend.executor.watch(&id);
         while !settled(self.tracker.run()) {
             tokio::select! {
+                biased;
                 Some(order) = orders.recv() => self.cancel(order).await?,
                 seen = records.recv() => match seen {
                     Some(Observed::Record(record)) => self.observe(record, &mut records, why).await?,
-                    Some(Observed::Gone) | None => self.sweep(why).await?,
+                    Some(Observed::Gone) | None => self.sweep(&mut records, why).await?,
                 },
                 () = tokio::time::sleep_until(self.due) => {
-                    self.sweep("the supervisor did not act in time and was swept").await?;
+                    self.sweep(&mut records, "the supervisor did not act in time and was swept").await?;
                 }
             }
         }
@@ -192,7 +195,7 @@ impl Driver {
         }
         self.flush().await?;
         if gone && !settled(self.tracker.run()) {
-            self.sweep(why).await?;
+            self.sweep(records, why).await?;
         }
         Ok(())
     }
@@ -232,12 +235,19 @@ impl Driver {
     }
 
     /// Removes what is left without a supervisor and settles the run on the evidence at hand.
-    async fn sweep(&mut self, why: &str) -> Result<(), LedgerError> {
+    async fn sweep(&mut self, records: &mut mpsc::Receiver<Observed>, why: &str) -> Result<(), LedgerError> {
         let intent = &self.tracker.run().intent;
         let left = sweep(&self.backend, &intent.run_id, &intent.container_id).await;
         let (path, most) = (self.core.state.output(&intent.run_id), self.core.profile.output_bytes);
+        // What the supervisor recorded before its end is the truth, however late it is read.
+        let rest = async {
+            while let Some(Observed::Record(record)) = records.recv().await {
+                self.tracker.observe(record);
+            }
+        };
+        let _ = tokio::time::timeout(LAST_WORDS, rest).await;
         let stored = tokio::task::spawn_blocking(move || output::stored(&path, most)).await.unwrap_or(0);
-        self.tracker.measured_output(stored);
+        self.tracker.measured_output(stored, most);
         self.tracker.over(left, why);
         self.flush().await
     }

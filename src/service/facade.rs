@@ -287,7 +287,8 @@ impl Service {
     async fn output_so_far(&self, run: &RunId) -> Result<OutputSize, Refusal> {
         let (path, most) = (self.core.state.output(run), self.core.profile.output_bytes);
         let stored_bytes = blocking(move || Ok(output::stored(&path, most))).await?;
-        Ok(OutputSize { stored_bytes, total_bytes: stored_bytes, truncated: false })
+        // At the bound more may have come; below it nothing was dropped.
+        Ok(OutputSize { stored_bytes, total_bytes: stored_bytes, truncated: stored_bytes >= most })
     }
 }
 

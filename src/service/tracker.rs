@@ -173,9 +173,10 @@ impl Tracker {
     }
 
     /// Sets the size of the output where no record tells it.
-    pub fn measured_output(&mut self, stored_bytes: u64) {
+    pub fn measured_output(&mut self, stored_bytes: u64, most: u64) {
         if self.run.outcome.is_none() && !self.run.state.is_terminal() {
-            let output = OutputSize { stored_bytes, total_bytes: stored_bytes, truncated: false };
+            let truncated = stored_bytes >= most;
+            let output = OutputSize { stored_bytes, total_bytes: stored_bytes, truncated };
             self.facts.output = Some(output);
         }
     }

@@ -181,6 +181,23 @@ impl Host {
         Ok(Self::V1(v1))
     }
 
+    /// This host, and on v2 once more for every other place that has a group of this name: the service
+    /// that made it may have been delegated another subtree.
+    pub fn everywhere(self, name: &str) -> Vec<Self> {
+        let Self::V2 { base, own } = &self else { return vec![self] };
+        let (base, own) = (base.clone(), own.clone());
+        let mut found = vec![self];
+        let mut pending = vec![shared_root(&base, &base).to_owned()];
+        while let Some(dir) = pending.pop() {
+            if dir != base && dir.join(name).exists() {
+                found.push(Self::V2 { base: dir.clone(), own: own.clone() });
+            }
+            let below = fs::read_dir(&dir).into_iter().flatten().flatten();
+            pending.extend(below.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+        }
+        found
+    }
+
     /// The group directories that a container of this name has or would have.
     pub fn group_dirs(&self, name: &str) -> Vec<PathBuf> {
         match self {

@@ -1,5 +1,5 @@
 //! A container's life, read straight down: lock → create → verify → launch → watch → evidence →
-//! remove. Each step is a synced record before the next one is taken.
+//! remove. Each step is recorded before the next one is taken; launch and end are synced.
 
 use super::cgroup::{Groups, Host};
 use super::container::{Container, CreateError, Stdio, attach, own_mounts};
@@ -326,7 +326,10 @@ impl<'a> Live<'a> {
     fn kill_and_reap(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::KILL);
         // Init's end is reported once the kernel has killed and reaped everyone in its namespace.
-        let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED);
+        // Bounded: a process that cannot be killed must not keep the known end from being recorded.
+        let mut ended = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        let _ = poll(&mut ended, PollTimeout::from(5_000u16));
+        let _ = waitid(Id::PIDFd(self.pidfd.as_fd()), WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG);
         self.groups.kill_all();
         while self.drain.fd().is_some() && self.drain.read(64) {}
     }

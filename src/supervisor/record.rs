@@ -1,4 +1,5 @@
-//! The record file: one JSON line a step, on disk before the next step is taken.
+//! The record file: one JSON line a step, written before the next step is taken, and synced where
+//! its loss would change the truth.
 
 use crate::domain::job::RECORDS_FILE;
 use crate::domain::record::Record;

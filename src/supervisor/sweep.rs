@@ -57,11 +57,15 @@ fn kill_holder(run_dir: &Path) {
 
 fn remove(container: &str) -> Vec<String> {
     match Host::detect() {
-        Ok(host) => {
-            let groups = Groups::of(host, container);
-            groups.kill_all();
-            groups.remove()
-        }
+        Ok(host) => host
+            .everywhere(container)
+            .into_iter()
+            .flat_map(|host| {
+                let groups = Groups::of(host, container);
+                groups.kill_all();
+                groups.remove()
+            })
+            .collect(),
         Err(e) => vec![e.to_string()],
     }
 }

@@ -132,7 +132,7 @@ async fn end_of(api: &Api, session: &SessionId, run: &RunId) -> Result<Run, Fail
 fn left(run: &RunId) -> Failure {
     Refusal::new(
         Code::NotReady,
-        format!("the service stops while {run} goes on under its supervisor"),
+        format!("nobody observes {run} any more: the service stops, or could not record its end"),
         "start the service again and inspect the run",
     )
     .into()

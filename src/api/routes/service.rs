@@ -34,10 +34,16 @@ pub(crate) async fn shutdown(
     State(api): State<Api>,
     InBody(asked): InBody<wire::Shutdown>,
 ) -> Result<Json<wire::Stopping>, Failure> {
-    let done = api.service.shutdown(asked.cancel).await;
-    // The ledger is closed either way, so there is nothing left to serve.
-    api.stop();
-    done?;
+    // A task of its own: who asked may leave, and a stop that has begun must come to its end.
+    let stopping = tokio::spawn(async move {
+        let done = api.service.shutdown(asked.cancel).await;
+        // The ledger is closed either way, so there is nothing left to serve.
+        api.stop();
+        done
+    });
+    stopping.await.unwrap_or_else(|e| {
+        Err(Refusal::new(Code::Internal, format!("the stop was broken off: {e}"), "see the service's log"))
+    })?;
     Ok(Json(wire::Stopping { stopping: true }))
 }
 

@@ -76,6 +76,12 @@ fn calls(seen: &mut Observation) {
         ("unshare", libc::SYS_unshare, [0; 5]),
         ("clone_newns", libc::SYS_clone, [0x0002_0000 | 0x0000_0200, 0, 0, 0, 0]),
         ("ioctl_tiocsti", libc::SYS_ioctl, [0, 0x5412, 0, 0, 0]),
+        ("ioctl_tioclinux", libc::SYS_ioctl, [0, 0x541C, 0, 0, 0]),
+        ("mount", libc::SYS_mount, [0; 5]),
+        ("fsconfig", libc::SYS_fsconfig, [-1, 0, 0, 0, 0]),
+        ("process_vm_writev", libc::SYS_process_vm_writev, [0x7fff_ffff, 0, 0, 0, 0]),
+        ("x32_getpid", 0x4000_0000 + libc::SYS_getpid, [0; 5]),
+        ("socketpair_vsock", libc::SYS_socketpair, [40, 1, 0, 0, 0]),
         ("personality", libc::SYS_personality, [0x0040_0000, 0, 0, 0, 0]),
         ("clone3", libc::SYS_clone3, [0; 5]),
     ];
