@@ -33,7 +33,10 @@ const DIRECTION: &[(&str, &[&str])] = &[
 /// The only files that may use more than their module: those that wire a service together, and the
 /// operator's verbs on the image store, which need no service.
 const WIRING: &[(&str, &[&str])] = &[
-    ("src/cli/service/assemble.rs", &["exec::native", "image", "proof::report", "service"]),
+    (
+        "src/cli/service/assemble.rs",
+        &["exec::ExecError", "exec::native", "image", "proof::report", "service"],
+    ),
     ("src/cli/service/workspaces.rs", &["service::ports", "workspace"]),
     ("src/cli/service/foreground.rs", &["api::routes", "api::server", "api::socket"]),
     ("src/cli/image/default.rs", &["image"]),
