@@ -109,6 +109,9 @@ fn fork_without_end(host: &Host) {
     assert_ne!(ran.code, 0, "{ran:?}");
     assert_eq!(ran.cause(), "pids_limit", "{ran:?}");
     assert!(ran.run["outcome"]["pids_limit_hits"].as_u64().unwrap() > 0);
+    // Where the kernel counts it (Linux 6.1 and later).
+    let peak = &ran.run["headroom"]["pids_peak"];
+    assert!(peak.is_null() || peak.as_u64() == Some(32), "{ran:?}");
 }
 
 fn allocate_without_end(host: &Host) {

@@ -13,6 +13,7 @@ mod host;
 mod negatives;
 mod packages;
 mod service;
+mod traps;
 mod weak;
 
 use host::{Host, Image, leftovers};
@@ -39,7 +40,7 @@ fn main() {
             }
         }
     }
-    for cases in [service::CASES, bad_input::CASES, document::CASES, negatives::CASES] {
+    for cases in [service::CASES, traps::CASES, bad_input::CASES, document::CASES, negatives::CASES] {
         for (name, case) in cases {
             trials.push(trial((*name).to_owned(), *case));
         }
