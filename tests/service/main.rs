@@ -1,0 +1,11 @@
+//! The service over a scripted executor: the rules of CMD, PRF.4 and the ledger, without a container.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+mod cancel;
+mod keys;
+mod ledger;
+mod proof;
+mod recovery;
+mod sessions;
+mod start;
+mod world;
