@@ -1,0 +1,11 @@
+//! Black-box tests of the image store (IMG.1–4, attack A3). They make their own small layouts.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, missing_docs)]
+
+#[path = "../fixtures/oci_layout.rs"]
+mod oci_layout;
+
+mod case;
+mod import;
+mod layout;
+mod store;
+mod unpack;
