@@ -16,6 +16,7 @@ use super::{bundle, prepare, tree, verify};
 use crate::domain::digest::Digest;
 use crate::domain::job::ImagePin;
 use rustix::fs::FlockOperation;
+use std::collections::HashSet;
 use std::fs::{DirBuilder, File, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -63,8 +64,11 @@ impl Store {
         }
         if let (None, Some(index)) = (&record.index, &layout.index) {
             let stage = Stage::make(self.dir())?;
-            index.copy(dir, &index.path(stage.path()))?;
+            let staged = index.path(stage.path());
+            index.copy(dir, &staged)?;
+            File::open(&staged).and_then(|f| f.sync_all()).map_err(ImageError::io("sync", &staged))?;
             self.publish_blob(&stage, index)?;
+            sync_dir(&self.dir().join("blobs/sha256"))?;
             record.index = Some(index.digest.clone());
             record.blobs.insert(0, index.clone().into());
         }
@@ -105,8 +109,6 @@ impl Store {
         }
         let manifest = &layout.manifest.digest;
         let (from, to) = (stage.path().join("bundle"), self.bundle_dir(manifest));
-        // One without a record was left by a crash between this rename and the record.
-        remove_dir(&to)?;
         std::fs::rename(&from, &to).map_err(ImageError::io("publish", &to))?;
         sync_dir(&self.dir().join("blobs/sha256"))?;
         sync_dir(&self.dir().join("bundles"))?;
@@ -149,16 +151,28 @@ impl Store {
         self.write_aside(&path, &json)
     }
 
-    /// Deletes what a crashed import left; the caller holds the lock, so nobody writes there.
+    /// Deletes what a killed or failed import left: everything that is being written, and blobs and
+    /// bundles without a record. The caller holds the lock, so nobody is at work there.
     fn sweep(&self) -> Result<(), ImageError> {
-        let tmp = self.dir().join("tmp");
-        for left in std::fs::read_dir(&tmp).map_err(ImageError::io("list", &tmp))? {
-            let left = left.map_err(ImageError::io("list", &tmp))?;
-            let path = left.path();
-            if left.file_type().is_ok_and(|t| t.is_dir()) {
-                remove_dir(&path)?;
-            } else {
-                std::fs::remove_file(&path).map_err(ImageError::io("remove", &path))?;
+        let records = self.list()?;
+        let images = records.iter().map(|r| r.pin.manifest.hex());
+        let blobs = records.iter().flat_map(|r| &r.blobs).map(|b| b.digest.hex());
+        for (dir, kept) in [
+            ("tmp", HashSet::new()),
+            ("bundles", images.collect::<HashSet<_>>()),
+            ("blobs/sha256", blobs.collect()),
+        ] {
+            let dir = self.dir().join(dir);
+            for left in std::fs::read_dir(&dir).map_err(ImageError::io("list", &dir))? {
+                let left = left.map_err(ImageError::io("list", &dir))?;
+                let path = left.path();
+                if left.file_name().to_str().is_some_and(|name| kept.contains(name)) {
+                    continue;
+                } else if left.file_type().is_ok_and(|t| t.is_dir()) {
+                    remove_dir(&path)?;
+                } else {
+                    std::fs::remove_file(&path).map_err(ImageError::io("remove", &path))?;
+                }
             }
         }
         Ok(())
@@ -168,7 +182,7 @@ impl Store {
 impl Layout {
     /// Every blob: index if any, manifest, configuration, layers; one that is there twice, once.
     fn blobs(&self) -> impl Iterator<Item = &Blob> {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         let layers = self.layers.iter().map(|l| &l.blob);
         self.index
             .iter()

@@ -62,10 +62,13 @@ pub(super) fn unpack(
     let limit = budget.limit;
     let found = std::thread::scope(|scope| {
         let (to, from) = sync_channel(AHEAD);
-        let decoder = scope.spawn(move || match layer.compression {
-            Compression::None => decode(file, &to, budget),
-            Compression::Gzip => decode(MultiGzDecoder::new(file), &to, budget),
-        });
+        let decoder = std::thread::Builder::new()
+            .name("layer".to_owned())
+            .spawn_scoped(scope, move || match layer.compression {
+                Compression::None => decode(file, &to, budget),
+                Compression::Gzip => decode(MultiGzDecoder::new(file), &to, budget),
+            })
+            .map_err(ImageError::io("start a thread to unpack", path))?;
         let mut chunks = Chunks { from, chunk: Vec::new(), at: 0 };
         // What follows the archive's end mark belongs to the digest all the same.
         let consumed = consume(&mut chunks).and_then(|()| {

@@ -82,6 +82,13 @@ pub(super) fn read(dir: &Path, name: Option<&str>, limits: &Limits) -> Result<La
     };
     let manifest = document(&chosen, "manifest", limits)?;
     let parsed: ImageManifest = parse(&manifest, &manifest.read(dir)?)?;
+    if parsed.schema_version() != 2 || parsed.media_type().as_ref().is_some_and(|t| !is_manifest(t)) {
+        // One blob must not be a manifest to one reader and an index to another (CVE-2021-41190).
+        return Err(ImageError::Document {
+            blob: manifest.digest,
+            problem: "does not call itself an image manifest of schema 2; export the image again".to_owned(),
+        });
+    }
     let config = document(parsed.config(), "configuration", limits)?;
     let configuration: ImageConfiguration = parse(&config, &config.read(dir)?)?;
     check_platform(&config, &configuration)?;

@@ -11,6 +11,7 @@
 
 mod blob;
 mod bundle;
+mod entry;
 mod error;
 mod import;
 mod layer;

@@ -31,6 +31,9 @@ const FILES: [(&str, &str, u32); 6] = [
     (".salaam", "probe", 0o755),
 ];
 
+/// Entries directly in the root. The record of an image has a line on each.
+const TOP_ENTRIES: usize = 256;
+
 /// Checks the root and makes the mount points that are missing.
 ///
 /// A file among them that is a symlink (images of systemd hosts have `/etc/resolv.conf` so) becomes
@@ -42,6 +45,14 @@ pub(super) fn prepare(root: &Root) -> Result<(), ImageError> {
     }
     for (dir, name, mode) in FILES {
         file(root, dir, name, mode)?;
+    }
+    let top = super::root::names(root.fd()).map_err(failed("list", "/"))?.len();
+    if top > TOP_ENTRIES {
+        return Err(ImageError::Limit {
+            what: format!("a root directory with {top} entries"),
+            limit: TOP_ENTRIES as u64,
+            unit: "entries",
+        });
     }
     shell(root)
 }

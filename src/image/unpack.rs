@@ -5,11 +5,12 @@
 //! extended attributes and setuid/setgid bits are left out: the profile has no use for them.
 
 use super::blob::pump;
+use super::entry::{Done, METADATA, Meta, Metered, Problem, limit, named, refuse_sparse, refused};
 use super::error::{ImageError, path_text};
 use super::limits::Limits;
 use super::root::{Root, child, file_type, look_at, make_dir, make_file, names, remove_tree};
 use crate::domain::digest::Digest;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, Timespec, Timestamps, Uid};
+use rustix::fs::{AtFlags, FileType, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -18,8 +19,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 use tar::{Archive, Entry, EntryType, Header};
 
-/// Bytes of headers, long names and PAX records that one entry may have.
-const METADATA: u64 = 1024 * 1024;
 const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 const AUFS: &[u8] = b".wh..wh.";
@@ -41,33 +40,6 @@ pub(super) struct Unpacker<'a> {
     parent: Option<(Vec<u8>, Rc<OwnedFd>)>,
     /// Whether owners can be set.
     privileged: bool,
-}
-
-/// Why an entry was not made.
-enum Problem {
-    /// The image is at fault.
-    Refused(String),
-    /// The host or its disk is.
-    Host(io::Error),
-    /// A bound is exceeded.
-    Limit(ImageError),
-}
-
-type Done<T = ()> = Result<T, Problem>;
-
-fn refused<T>(problem: impl Into<String>) -> Done<T> {
-    Err(Problem::Refused(problem.into()))
-}
-
-impl From<Errno> for Problem {
-    fn from(errno: Errno) -> Self {
-        match errno {
-            Errno::NOTDIR => Self::Refused("lies below something that is not a directory".to_owned()),
-            Errno::LOOP => Self::Refused("lies below symlinks that lead in a circle".to_owned()),
-            Errno::NAMETOOLONG => Self::Refused("has a name longer than 255 bytes".to_owned()),
-            other => Self::Host(other.into()),
-        }
-    }
 }
 
 impl<'a> Unpacker<'a> {
@@ -357,72 +329,5 @@ impl<'a> Unpacker<'a> {
         }
         let parts: Vec<_> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
         if parts.contains(&&b".."[..]) { refused("has a '..'") } else { Ok(parts) }
-    }
-}
-
-fn limit(what: &str, limit: u64, unit: &'static str) -> Problem {
-    Problem::Limit(ImageError::Limit { what: what.to_owned(), limit, unit })
-}
-
-fn named(problem: Problem, layer: &Digest, path: &[u8]) -> ImageError {
-    let entry = path_text(path.get(..300).unwrap_or(path));
-    match problem {
-        Problem::Refused(problem) => ImageError::Entry { layer: layer.clone(), entry, problem },
-        Problem::Host(source) => ImageError::Io { doing: "unpack", path: entry.into(), source },
-        Problem::Limit(error) => error,
-    }
-}
-
-/// Sparse files unpack to more than the stream holds, past its bound; image builders write none.
-fn refuse_sparse<R: Read>(entry: &mut Entry<'_, R>) -> Done {
-    let mut sparse = entry.header().entry_type().is_gnu_sparse();
-    if let Some(records) = entry.pax_extensions().map_err(Problem::Host)? {
-        for record in records {
-            match record {
-                Ok(record) => sparse |= record.key_bytes().starts_with(b"GNU.sparse."),
-                Err(_) => return refused("has PAX records that cannot be read"),
-            }
-        }
-    }
-    if sparse { refused("is a sparse file") } else { Ok(()) }
-}
-
-/// Owner, mode and time of an entry.
-struct Meta {
-    uid: Uid,
-    gid: Gid,
-    mode: u32,
-    mtime: i64,
-}
-
-impl Meta {
-    fn of(header: &Header, mask: u32) -> Done<Self> {
-        let number = |n: io::Result<u64>| match n.map(u32::try_from) {
-            Ok(Ok(n)) if n != u32::MAX => Ok(n),
-            _ => refused("has an owner that is no 32-bit number"),
-        };
-        let mode = header.mode().or_else(|_| refused("has a mode that is no number"))? & mask;
-        let mtime = header.mtime().ok().and_then(|t| i64::try_from(t).ok()).unwrap_or(0);
-        let (uid, gid) = (number(header.uid())?, number(header.gid())?);
-        Ok(Self { uid: Uid::from_raw(uid), gid: Gid::from_raw(gid), mode, mtime })
-    }
-}
-
-/// A reader that gives no more than the allowance.
-struct Metered<R> {
-    from: R,
-    allowance: Rc<Cell<u64>>,
-}
-
-impl<R: Read> Read for Metered<R> {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let left = usize::try_from(self.allowance.get()).unwrap_or(usize::MAX);
-        if left == 0 && !buf.is_empty() {
-            return Err(io::Error::other("an entry's name and PAX records exceed the limit of 1 MiB"));
-        }
-        let most = buf.len().min(left);
-        let n = self.from.read(buf.get_mut(..most).unwrap_or_default())?;
-        self.allowance.set(self.allowance.get() - n as u64);
-        Ok(n)
     }
 }

@@ -6,7 +6,7 @@ use crate::oci_layout::{
 };
 use salaam::domain::digest::Digest;
 use salaam::image::{ImageError, Reference, Store};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, symlink as os_symlink};
 
 #[test]
 fn img3_a_layout_becomes_a_bundle_that_is_found_again() {
@@ -128,6 +128,25 @@ fn img2_missing_short_and_long_blobs_are_refused() {
 }
 
 #[test]
+fn img2_a_blob_that_is_a_fifo_or_symlink_is_refused_at_once() {
+    for which in 0..2 {
+        let case = Case::new();
+        let layout = case.layout(&[base()]);
+        let path = blob_path(&layout.dir, &layout.layers[0]);
+        let aside = case.tmp.path().join("aside");
+        std::fs::rename(&path, &aside).unwrap();
+        if which == 0 {
+            nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        } else {
+            os_symlink(&aside, &path).unwrap();
+        }
+        let error = case.store.import_layout(&layout.dir, None).unwrap_err().to_string();
+        assert!(error.contains(layout.layers[0].hex()), "{error}");
+        assert_nothing_left(&case.store);
+    }
+}
+
+#[test]
 fn img2_a_layer_that_is_not_its_diff_id_is_refused() {
     let case = Case::new();
     let mut wrong = layer(&base());
@@ -198,9 +217,12 @@ fn img2_what_a_killed_import_left_is_not_an_image_and_is_swept() {
     std::fs::create_dir_all(&left).unwrap();
     std::fs::create_dir_all(&half).unwrap();
     std::fs::write(case.store.dir().join("tmp/file"), "").unwrap();
+    let orphan = blob_path(case.store.dir(), &Digest::of(b"orphan"));
+    std::fs::write(&orphan, "orphan").unwrap();
     let reference = Reference::pinned("localhost/test/image", layout.manifest.clone()).unwrap();
     assert!(matches!(case.store.bundle(&reference), Err(ImageError::NotFound { .. })));
     let record = case.store.import_layout(&layout.dir, None).unwrap();
     assert!(!left.exists() && !half.exists() && !case.store.dir().join("tmp/file").exists());
+    assert!(!orphan.exists());
     assert!(case.store.verify(&record.reference().unwrap()).unwrap().is_sound());
 }

@@ -94,3 +94,17 @@ fn img1_a_name_without_a_digest_is_refused_and_a_name_override_must_be_well_form
     let record = case.store.import_layout(&layout.dir, Some("mine/app:2")).unwrap();
     assert_eq!(record.pin.reference, format!("docker.io/mine/app@{}", layout.manifest));
 }
+
+#[test]
+fn img2_a_manifest_that_calls_itself_an_index_is_refused() {
+    let case = Case::new();
+    let layout = case.layout(&[base()]);
+    let text = std::fs::read_to_string(blob_path(&layout.dir, &layout.manifest)).unwrap();
+    let mut both: serde_json::Value = serde_json::from_str(&text).unwrap();
+    both["mediaType"] = json!(INDEX);
+    let descriptor = put_json(&layout.dir, MANIFEST, &both);
+    write_index(&layout.dir, &[descriptor]);
+    let error = case.store.import_layout(&layout.dir, None).unwrap_err();
+    assert!(matches!(error, ImageError::Document { .. }), "{error}");
+    assert_nothing_left(&case.store);
+}

@@ -244,3 +244,10 @@ fn img2_endless_metadata_is_refused_before_it_fills_memory() {
     assert!(error.contains("1 MiB"), "{error}");
     assert_nothing_left(&case.store);
 }
+
+#[test]
+fn img2_a_crowded_root_directory_is_refused() {
+    let case = Case::new();
+    let error = case.refused((0..300).map(|i| file(&i.to_string(), "")).collect());
+    assert!(error.contains("256 entries"), "{error}");
+}
