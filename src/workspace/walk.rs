@@ -4,13 +4,12 @@
 //!  names of a directory ─▶ excluded? ─▶ name allowed? ─▶ twin? ─▶ open beneath ─▶ fstat ─▶ read ─▶ fstat
 //!                            │ listed       │ refused     │ refused    │ refused                 │ refused
 //! ```
-//! Everything it holds is bounded: names by the entry limit, one file's bytes by the file limit, open
-//! descriptors by the depth. It writes nothing below its root; a [`Sink`] may write elsewhere.
+//! Everything it holds is bounded: names by the entry limit, contents by the limits for one file and
+//! for all, open descriptors by the depth. It writes nothing below its root; a [`Sink`] may write elsewhere.
 
 use super::policy::{Limits, collision_key, printable};
 use super::refused::{Kind, LimitName, Refusals, Special};
-use super::{beneath, exclusion};
-use crate::domain::digest::Digest;
+use super::{beneath, exclusion, hashing};
 use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::relpath::{BadPath, MAX_COMPONENT_BYTES, RelPath};
 use crate::domain::session::Excluded;
@@ -54,6 +53,7 @@ pub(super) fn walk<S: Sink>(root: OwnedFd, limits: &Limits, sink: &mut S) -> Res
         limits,
         sink,
         files: Vec::new(),
+        contents: Vec::new(),
         empty_dirs: Vec::new(),
         excluded: Vec::new(),
         refused: Refusals::default(),
@@ -63,7 +63,6 @@ pub(super) fn walk<S: Sink>(root: OwnedFd, limits: &Limits, sink: &mut S) -> Res
         over_files: None,
         over_bytes: None,
         stopped: false,
-        buffer: Vec::new(),
     };
     walk.directory(root, &RelPath::default(), 0)?;
     Ok(walk.finish())
@@ -72,7 +71,10 @@ pub(super) fn walk<S: Sink>(root: OwnedFd, limits: &Limits, sink: &mut S) -> Res
 struct Walk<'a, S> {
     limits: &'a Limits,
     sink: &'a mut S,
-    files: Vec<FileEntry>,
+    /// Path and executable bit of each file that was read.
+    files: Vec<(RelPath, bool)>,
+    /// Their contents, in the same order; hashed when the walk has ended.
+    contents: Vec<Vec<u8>>,
     empty_dirs: Vec<RelPath>,
     excluded: Vec<Excluded>,
     refused: Refusals,
@@ -83,7 +85,6 @@ struct Walk<'a, S> {
     over_files: Option<RelPath>,
     over_bytes: Option<RelPath>,
     stopped: bool,
-    buffer: Vec<u8>,
 }
 
 impl<S: Sink> Walk<'_, S> {
@@ -99,8 +100,18 @@ impl<S: Sink> Walk<'_, S> {
                 self.refused.push(printable(path.as_str().as_bytes()), kind);
             }
         }
+        let digests = hashing::hash_all(&self.contents);
+        let entries = self.files.into_iter().zip(self.contents.iter().zip(digests));
+        let files = entries
+            .map(|((path, executable), (bytes, content))| FileEntry {
+                path,
+                executable,
+                length: bytes.len() as u64,
+                content,
+            })
+            .collect();
         Walked {
-            manifest: TreeManifest::new(self.files, self.empty_dirs),
+            manifest: TreeManifest::new(files, self.empty_dirs),
             excluded: self.excluded,
             refused: self.refused,
         }
@@ -251,12 +262,12 @@ impl<S: Sink> Walk<'_, S> {
         if !self.reads() {
             return Ok(());
         }
-        match read_unchanged(&fd, &stat, size, &mut self.buffer) {
+        match read_unchanged(&fd, &stat, size) {
             Ok(content) => {
                 let executable = stat.st_mode & 0o100 != 0;
-                self.sink.file(name, executable, content)?;
-                let content = Digest::of(content);
-                self.files.push(FileEntry { path: path.clone(), executable, length: size, content });
+                self.sink.file(name, executable, &content)?;
+                self.files.push((path.clone(), executable));
+                self.contents.push(content);
             }
             Err(kind) => self.refuse(path, kind),
         }
@@ -304,20 +315,13 @@ impl<S: Sink> Walk<'_, S> {
 ///
 /// The digest is taken from the bytes that are kept, so a change that the kernel's clock is too
 /// coarse to show (before 6.13: one tick) still leaves one consistent copy.
-fn read_unchanged<'b>(
-    fd: &OwnedFd,
-    before: &Stat,
-    size: u64,
-    buffer: &'b mut Vec<u8>,
-) -> Result<&'b [u8], Kind> {
+fn read_unchanged(fd: &OwnedFd, before: &Stat, size: u64) -> Result<Vec<u8>, Kind> {
     let size = usize::try_from(size).map_err(|_| Kind::Changed)?;
     // One byte more than the size shows growth without reading to the end of a growing file.
-    if buffer.len() <= size {
-        buffer.resize(size + 1, 0);
-    }
+    let mut buffer = vec![0u8; size + 1];
     let mut filled = 0;
     loop {
-        match rustix::io::read(fd, &mut buffer[filled..=size]) {
+        match rustix::io::read(fd, &mut buffer[filled..]) {
             Ok(0) => break,
             Ok(read) => filled += read,
             Err(Errno::INTR) => {}
@@ -328,7 +332,8 @@ fn read_unchanged<'b>(
     if filled != size || identity(before) != identity(&after) {
         return Err(Kind::Changed);
     }
-    Ok(&buffer[..size])
+    buffer.truncate(size);
+    Ok(buffer)
 }
 
 #[allow(clippy::useless_conversion)] // These fields have other widths on other systems.
