@@ -5,6 +5,7 @@ pub mod api;
 pub mod cli;
 pub mod domain;
 pub mod exec;
+pub mod fault;
 pub mod image;
 pub mod ledger;
 pub mod proof;

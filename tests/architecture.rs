@@ -12,14 +12,15 @@ use std::path::Path;
 /// Which modules a module may use beside itself; the longest matching prefix decides.
 const DIRECTION: &[(&str, &[&str])] = &[
     ("domain", &[]),
+    ("fault", &[]),
     ("workspace", &["domain"]),
-    ("ledger", &["domain"]),
+    ("ledger", &["domain", "fault"]),
     ("image", &["domain"]),
-    ("exec", &["domain"]),
+    ("exec", &["domain", "fault"]),
     ("proof", &["domain"]),
-    ("supervisor", &["domain", "exec::oci", "exec::seccomp"]),
+    ("supervisor", &["domain", "exec::lock", "exec::oci", "exec::seccomp", "fault"]),
     // Workspaces and images reach the service through its ports alone.
-    ("service", &["domain", "exec", "ledger", "proof"]),
+    ("service", &["domain", "exec", "fault", "ledger", "proof"]),
     ("api", &["domain", "service"]),
     ("api::wire", &["domain"]),
     ("api::socket", &["domain"]),

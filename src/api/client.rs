@@ -181,7 +181,7 @@ impl Client {
     ///
     /// # Errors
     /// The service's refusal, or that of the connection.
-    pub async fn run(&mut self, id: &SessionId, run: &RunId, wait: bool) -> Result<wire::Run, Refusal> {
+    pub async fn run(&mut self, id: &SessionId, run: &RunId, wait: bool) -> Result<wire::Inspected, Refusal> {
         let path = format!("/v1/sessions/{id}/commands/{run}?wait={wait}");
         self.call(Method::GET, &path, None::<&()>, if wait { LONG_ANSWER } else { ANSWER }).await
     }

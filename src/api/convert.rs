@@ -5,7 +5,7 @@ use crate::domain::ids::StepKey;
 use crate::domain::outcome::Outcome;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use crate::domain::run::{Headroom, OutputSize, Run};
+use crate::domain::run::{Headroom, HistoryEntry, OutputSize, Run, RunEvent};
 use crate::domain::session::{Excluded, PathChange, Session, Workspace};
 use crate::service;
 use std::path::PathBuf;
@@ -113,6 +113,26 @@ impl From<Run> for wire::Run {
             },
             executor: intent.executor,
         }
+    }
+}
+
+impl From<HistoryEntry> for wire::HistoryEntry {
+    fn from(entry: HistoryEntry) -> Self {
+        let HistoryEntry { seq, at, event } = entry;
+        let (event, detail) = match event {
+            RunEvent::Requested => ("requested", String::new()),
+            RunEvent::CreateAsked => ("create_asked", String::new()),
+            RunEvent::Launched => ("launched", String::new()),
+            RunEvent::CancelRequested => ("cancel_requested", String::new()),
+            RunEvent::Ended { outcome } => ("ended", outcome.detail),
+            RunEvent::Removed => ("removed", String::new()),
+            RunEvent::RemovalUncertain { left } => {
+                ("removal_uncertain", format!("left: {}", left.join(", ")))
+            }
+            RunEvent::Lost { detail } => ("lost", detail),
+            RunEvent::CleanedUp => ("cleaned_up", String::new()),
+        };
+        Self { seq, at, event: event.to_owned(), detail }
     }
 }
 

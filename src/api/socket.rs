@@ -136,7 +136,7 @@ pub fn not_running(state: &Path) -> Refusal {
 }
 
 fn open_dir(state: &Path) -> std::io::Result<OwnedFd> {
-    let flags = libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let flags = nix::libc::O_DIRECTORY | nix::libc::O_CLOEXEC;
     Ok(File::options().read(true).custom_flags(flags).open(state)?.into())
 }
 

@@ -177,7 +177,7 @@ pub struct Run {
 
 impl Run {
     /// True when waiting longer is in vain: the run is at its end, or its cleanup is uncertain, which
-    /// only the next start of the service looks into again.
+    /// only `reconcile` or the next start of the service looks into again.
     pub fn is_settled(&self) -> bool {
         self.state.is_terminal() || self.cleanup == Cleanup::Uncertain
     }
@@ -192,6 +192,30 @@ impl Run {
             _ => 125,
         }
     }
+}
+
+/// A run with its history.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Inspected {
+    /// The run.
+    #[serde(flatten)]
+    pub run: Run,
+    /// Everything that was committed about it, in that order.
+    pub history: Vec<HistoryEntry>,
+}
+
+/// One committed event of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HistoryEntry {
+    /// Position in the order of all events; this, and not the time, tells what came first.
+    pub seq: u64,
+    /// Wall-clock time of the commit, RFC 3339, for display only.
+    pub at: String,
+    /// `requested`, `create_asked`, `launched`, `cancel_requested`, `ended`, `removed`, `removal_uncertain`,
+    /// `lost` or `cleaned_up`.
+    pub event: String,
+    /// One sentence for a person; empty when the event says it all.
+    pub detail: String,
 }
 
 /// The image of a run.

@@ -1,7 +1,7 @@
 //! How a run is shown to a person.
 
 use super::output::{Text, name};
-use crate::api::wire::{Cancelled, Outcome, Run};
+use crate::api::wire::{Cancelled, Inspected, Outcome, Run};
 use crate::domain::outcome::Cause;
 use crate::domain::profile::Profile;
 use crate::domain::run::Cleanup;
@@ -26,6 +26,14 @@ pub(crate) fn full(run: &Run) -> Text {
         text = text.field("headroom", headroom);
     }
     text.field("image", &run.image.manifest).field("executor", &run.executor)
+}
+
+/// A run in full, and its history.
+pub(crate) fn inspected(seen: &Inspected) -> Text {
+    seen.history.iter().fold(full(&seen.run).line("history"), |text, entry| {
+        let line = format!("  {:<6} {}  {}", entry.seq, entry.at, entry.event);
+        text.line(if entry.detail.is_empty() { line } else { format!("{line} ({})", entry.detail) })
+    })
 }
 
 /// A run on one line.
@@ -54,8 +62,10 @@ pub(crate) fn remark(run: &Run, state: &std::path::Path) -> Vec<String> {
     }
     if run.cleanup == Cleanup::Uncertain {
         remarks.push(format!(
-            "whether the container of {} is gone is uncertain; restart the service, which looks again: \
-             sal service stop --state {}, then start it as before",
+            "whether the container of {} is gone is uncertain; look again with: \
+             sal commands reconcile {} --run-id {} --state {}",
+            run.run_id,
+            run.session_id,
             run.run_id,
             state.display()
         ));

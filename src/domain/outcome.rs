@@ -1,5 +1,6 @@
 //! How a run ended and why: kernel evidence in, one cause out (CMD.10).
 
+use super::digest::Digest;
 use serde::{Deserialize, Serialize};
 
 /// How the main process ended, as its parent saw it.
@@ -60,6 +61,9 @@ pub struct Evidence {
     pub stored_bytes: u64,
     /// Output bytes written by the command.
     pub total_bytes: u64,
+    /// Digest of the bytes kept, as they were written; `None` when nothing was watched.
+    #[serde(default)]
+    pub output: Option<Digest>,
     /// errno of a failed execve: the command shell could not be started.
     pub exec_errno: Option<i32>,
 }

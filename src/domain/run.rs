@@ -44,6 +44,8 @@ impl RunState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub enum RunEvent {
+    /// The intent was committed; every history begins with it, and no run takes it again.
+    Requested,
     /// The engine was asked to create the container.
     CreateAsked,
     /// The supervisor let the command go.
@@ -69,6 +71,17 @@ pub enum RunEvent {
     },
     /// What a lost run had left is gone; its outcome stays as it is.
     CleanedUp,
+}
+
+/// An event as the ledger keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HistoryEntry {
+    /// Position in the order of all events of the ledger; this, and not the time, tells what came first.
+    pub seq: u64,
+    /// Wall-clock time of the commit, RFC 3339, for people only.
+    pub at: String,
+    /// What happened.
+    pub event: RunEvent,
 }
 
 /// An event that may not happen in a state.
@@ -198,40 +211,106 @@ pub struct Run {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
-    fn ended() -> RunEvent {
-        RunEvent::Ended { outcome: Outcome::start_failed("x") }
-    }
-
-    #[test]
-    fn cmd4_the_plain_path_and_nothing_after_the_end() {
-        let mut s = RunState::Requested;
-        for e in
-            [RunEvent::CreateAsked, RunEvent::Launched, RunEvent::CancelRequested, ended(), RunEvent::Removed]
-        {
-            s = step(s, &e).unwrap();
-        }
-        assert_eq!(s, RunState::Finished);
-        for e in [
+    fn events() -> [RunEvent; 9] {
+        [
+            RunEvent::Requested,
             RunEvent::CreateAsked,
             RunEvent::Launched,
             RunEvent::CancelRequested,
-            ended(),
+            RunEvent::Ended { outcome: Outcome::start_failed("x") },
             RunEvent::Removed,
-            RunEvent::Lost { detail: String::new() },
-        ] {
-            assert!(step(RunState::Finished, &e).is_err());
-            assert!(step(RunState::Interrupted, &e).is_err());
-        }
+            RunEvent::RemovalUncertain { left: vec!["x".into()] },
+            RunEvent::Lost { detail: "x".into() },
+            RunEvent::CleanedUp,
+        ]
     }
 
     #[test]
-    fn cmd4_no_finish_without_confirmed_removal() {
-        assert!(step(RunState::Running, &RunEvent::Removed).is_err());
-        let s = step(RunState::Running, &ended()).unwrap();
-        assert_eq!(s, RunState::Finishing);
-        assert_eq!(step(s, &RunEvent::RemovalUncertain { left: vec![] }).unwrap(), RunState::Finishing);
-        assert!(step(s, &RunEvent::CleanedUp).is_err());
-        assert!(step(RunState::Finished, &RunEvent::CleanedUp).is_err());
+    fn cmd4_the_plain_path() {
+        let [_, create, launched, cancel, ended, removed, ..] = events();
+        let mut s = RunState::Requested;
+        for e in [create, launched, cancel, ended, removed] {
+            s = step(s, &e).unwrap();
+        }
+        assert_eq!(s, RunState::Finished);
+    }
+
+    /// The model knows no states, only what has happened so far (CMD.4, 5, 8).
+    #[derive(Default)]
+    struct Model {
+        created: bool,
+        launched: bool,
+        ended: bool,
+        removed: bool,
+        lost: bool,
+    }
+
+    impl Model {
+        /// Takes the event if it may happen.
+        fn take(&mut self, event: &RunEvent) -> bool {
+            let open = !self.ended && !self.lost;
+            let legal = match event {
+                RunEvent::Requested => false,
+                RunEvent::CreateAsked => open && !self.created,
+                RunEvent::Launched => open && self.created && !self.launched,
+                RunEvent::CancelRequested | RunEvent::Ended { .. } | RunEvent::Lost { .. } => open,
+                RunEvent::Removed | RunEvent::RemovalUncertain { .. } => self.ended && !self.removed,
+                RunEvent::CleanedUp => self.lost,
+            };
+            if legal {
+                match event {
+                    RunEvent::CreateAsked => self.created = true,
+                    RunEvent::Launched => self.launched = true,
+                    RunEvent::Ended { .. } => self.ended = true,
+                    RunEvent::Lost { .. } => self.lost = true,
+                    RunEvent::Removed => self.removed = true,
+                    _ => {}
+                }
+            }
+            legal
+        }
+
+        fn state(&self) -> RunState {
+            match self {
+                Self { lost: true, .. } => RunState::Interrupted,
+                Self { removed: true, .. } => RunState::Finished,
+                Self { ended: true, .. } => RunState::Finishing,
+                Self { launched: true, .. } => RunState::Running,
+                Self { created: true, .. } => RunState::Creating,
+                _ => RunState::Requested,
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+        /// Any sequence of events: each is taken exactly if the model takes it, with the model's state
+        /// after it; a refused one is an error that names state and event and changes nothing.
+        #[test]
+        fn cmd8_every_sequence_of_events_agrees_with_a_model(picks in prop::collection::vec(0usize..9, 0..24)) {
+            let (events, mut model, mut state) = (events(), Model::default(), RunState::Requested);
+            let mut ends = 0;
+            for pick in picks {
+                let event = &events[pick];
+                let result = step(state, event);
+                prop_assert_eq!(result.is_ok(), model.take(event), "{:?} in {:?}", event, state);
+                match result {
+                    Ok(next) => {
+                        prop_assert!(!state.is_terminal() || next == state, "a terminal state changed");
+                        ends += u32::from(!state.is_terminal() && next.is_terminal());
+                        state = next;
+                    }
+                    Err(error) => {
+                        prop_assert_eq!(error.state, state);
+                        prop_assert_eq!(error.event, format!("{event:?}"));
+                    }
+                }
+                prop_assert_eq!(state, model.state());
+            }
+            prop_assert!(ends <= 1);
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Executors: one trait, several backends, one conformance suite (design rule 4).
 
+pub mod lock;
 pub mod native;
 pub mod oci;
 pub mod scripted;
@@ -48,6 +49,15 @@ pub enum Observed {
     Gone,
 }
 
+/// What is known of a run without watching it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Somebody lives who will record the run's end.
+    pub supervised: bool,
+    /// Its records so far.
+    pub records: Vec<Record>,
+}
+
 /// A backend that runs containers. All calls but [`Executor::launch`] are idempotent by run id.
 pub trait Executor: Send + Sync + 'static {
     /// The backend's name in runs and proofs: `oci`, `docker` or `scripted`.
@@ -66,12 +76,18 @@ pub trait Executor: Send + Sync + 'static {
     /// [`Observed::Gone`].
     fn watch(&self, run: &RunId) -> mpsc::Receiver<Observed>;
 
+    /// Reads what is known of a run now. Blocks for no longer than a file takes to read.
+    fn survey(&self, run: &RunId) -> Survey;
+
+    /// Names what still lives of a run: its supervisor, and processes in its container. Changes nothing.
+    fn alive(&self, run: &RunId, container: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>>;
+
     /// Orders the container and all its descendants killed. A run that is gone is no error.
     fn cancel(&self, run: &RunId) -> Fut<'_, Result<(), ExecError>>;
 
-    /// Kills and removes whatever still bears the id after its supervisor is gone; answers what is
-    /// left (empty: confirmed removal).
-    fn sweep(&self, run: &RunId, container: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>>;
+    /// Kills and removes whatever still bears these ids, supervisors included; answers what is left of
+    /// each, in the order asked (empty: confirmed removal).
+    fn sweep(&self, runs: Vec<(RunId, ContainerId)>) -> Fut<'_, Result<Vec<Vec<String>>, ExecError>>;
 
     /// Deletes the run's working files, once its completion is committed.
     fn forget(&self, run: &RunId) -> Fut<'_, Result<(), ExecError>>;

@@ -4,10 +4,11 @@
 //! supervisor's records, first through the supervisor's standard output, after a restart from the
 //! record file.
 
-use super::{ExecError, Executor, Fut, Observed};
+use super::{ExecError, Executor, Fut, Observed, Survey, lock};
 use crate::domain::ids::{ContainerId, RunId};
-use crate::domain::job::{JOB_FILE, Job, LOCK_FILE, RECORDS_FILE};
+use crate::domain::job::{JOB_FILE, Job, RECORDS_FILE};
 use crate::domain::record::{Record, start_ticks};
+use crate::fault::{self, Side};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
@@ -49,9 +50,9 @@ impl NativeExecutor {
     /// # Errors
     /// [`ExecError::Host`] naming what the host refuses.
     pub async fn settle(&self) -> Result<(), ExecError> {
-        let mut command = Command::new(&self.exe);
-        command.arg("supervise").arg("--settle").arg(std::process::id().to_string());
-        let output = command.env_clear().stdin(Stdio::null()).output().await.map_err(ExecError::Spawn)?;
+        let mut command = self.supervise();
+        command.arg("--settle").arg(std::process::id().to_string());
+        let output = command.stdin(Stdio::null()).output().await.map_err(ExecError::Spawn)?;
         if output.status.success() {
             return Ok(());
         }
@@ -62,27 +63,34 @@ impl NativeExecutor {
         })
     }
 
+    fn supervise(&self) -> Command {
+        let mut command = Command::new(&self.exe);
+        command.arg("supervise").env_clear().envs(fault::environment());
+        command
+    }
+
     fn dir(&self, run: &RunId) -> PathBuf {
         self.runs.join(run.as_str())
     }
 
     fn prepare(&self, job: &Job) -> Result<(PathBuf, File), ExecError> {
         let dir = self.dir(&job.run_id);
+        fault::reach("rundir", Side::Before, job.run_id.as_str()).map_err(io_error(&dir))?;
         DirBuilder::new().mode(0o700).create(&dir).map_err(io_error(&dir))?;
         let path = dir.join(JOB_FILE);
         let text = serde_json::to_vec(job).map_err(|e| io_error(&path)(e.into()))?;
         std::fs::write(&path, text).map_err(io_error(&path))?;
         let path = dir.join("log");
         let log = File::create(&path).map_err(io_error(&path))?;
+        fault::reach("rundir", Side::After, job.run_id.as_str()).map_err(io_error(&dir))?;
         Ok((dir, log))
     }
 
     fn spawn(&self, job: &Job) -> Result<(), ExecError> {
         let (dir, log) = self.prepare(job)?;
-        let child = Command::new(&self.exe)
-            .arg("supervise")
+        let child = self
+            .supervise()
             .arg(&dir)
-            .env_clear()
             .current_dir("/")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -90,6 +98,7 @@ impl NativeExecutor {
             .kill_on_drop(false)
             .spawn()
             .map_err(ExecError::Spawn)?;
+        fault::reach("spawn", Side::After, job.run_id.as_str()).map_err(ExecError::Spawn)?;
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(job.run_id.clone(), child);
         Ok(())
     }
@@ -126,14 +135,30 @@ impl Executor for NativeExecutor {
         let dir = self.dir(run);
         tokio::spawn(async move {
             let told = match child {
-                Some(child) => watch_child(child, &tell).await,
-                None => watch_file(&dir, &tell).await,
+                Some(child) => watch_child(child, &dir, &tell).await,
+                None => watch_file(&dir, 0, &tell).await,
             };
             if told.is_some() {
                 let _ = tell.send(Observed::Gone).await;
             }
         });
         seen
+    }
+
+    fn survey(&self, run: &RunId) -> Survey {
+        let dir = self.dir(run);
+        // Asked before reading, so that the last record is read after the last writer is gone.
+        let supervised = lock::holder(&dir).is_some();
+        Survey { supervised, records: read_records(&dir.join(RECORDS_FILE)).unwrap_or_default() }
+    }
+
+    fn alive(&self, run: &RunId, container: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>> {
+        let mut command = self.supervise();
+        command.arg("--look").arg(self.dir(run)).arg(container.as_str()).stdin(Stdio::null());
+        Box::pin(async move {
+            let output = command.output().await.map_err(ExecError::Spawn)?;
+            serde_json::from_slice(&output.stdout).map_err(|e| ExecError::Spawn(e.into()))
+        })
     }
 
     fn cancel(&self, run: &RunId) -> Fut<'_, Result<(), ExecError>> {
@@ -155,26 +180,36 @@ impl Executor for NativeExecutor {
         })
     }
 
-    fn sweep(&self, run: &RunId, container: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>> {
-        let (run, container) = (run.clone(), container.clone());
+    fn sweep(&self, runs: Vec<(RunId, ContainerId)>) -> Fut<'_, Result<Vec<Vec<String>>, ExecError>> {
         Box::pin(async move {
-            let output = Command::new(&self.exe)
-                .arg("supervise")
+            let list: Vec<_> = runs.iter().map(|(run, container)| (self.dir(run), container)).collect();
+            let list = serde_json::to_vec(&list).map_err(|e| ExecError::Spawn(e.into()))?;
+            let mut child = self
+                .supervise()
                 .arg("--sweep")
-                .arg(self.dir(&run))
-                .arg(container.as_str())
-                .env_clear()
-                .stdin(Stdio::null())
-                .output()
-                .await
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .spawn()
                 .map_err(ExecError::Spawn)?;
-            serde_json::from_slice(&output.stdout).map_err(|e| ExecError::Spawn(e.into()))
+            if let Some(mut stdin) = child.stdin.take() {
+                // The sweep reads all before it answers, so neither can wait for the other.
+                stdin.write_all(&list).await.map_err(ExecError::Spawn)?;
+            }
+            let output = child.wait_with_output().await.map_err(ExecError::Spawn)?;
+            let left: Vec<Vec<String>> =
+                serde_json::from_slice(&output.stdout).map_err(|e| ExecError::Spawn(e.into()))?;
+            if left.len() == runs.len() {
+                Ok(left)
+            } else {
+                Err(ExecError::Spawn(io::Error::other("the sweep answered for other runs")))
+            }
         })
     }
 
     fn forget(&self, run: &RunId) -> Fut<'_, Result<(), ExecError>> {
-        let dir = self.dir(run);
+        let (dir, run) = (self.dir(run), run.clone());
         Box::pin(async move {
+            fault::reach("forget", Side::Before, run.as_str()).map_err(io_error(&dir))?;
             match std::fs::remove_dir_all(&dir) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => Err(io_error(&dir)(e)),
                 _ => Ok(()),
@@ -185,26 +220,28 @@ impl Executor for NativeExecutor {
 
 /// Tells the records that a supervisor of ours writes to its standard output; `None` when nobody
 /// listens any more.
-async fn watch_child(mut child: Child, tell: &mpsc::Sender<Observed>) -> Option<()> {
+async fn watch_child(mut child: Child, dir: &Path, tell: &mpsc::Sender<Observed>) -> Option<()> {
+    let mut told = 0;
     if let Some(stdout) = child.stdout.take() {
         let mut lines = BufReader::new(stdout).lines();
         while let Ok(Some(line)) = lines.next_line().await {
             if let Ok(record) = serde_json::from_str(&line) {
+                told += 1;
                 tell.send(Observed::Record(record)).await.ok()?;
             }
         }
     }
     let _ = child.wait().await;
-    Some(())
+    // It may have ended between a record and its telling.
+    watch_file(dir, told, tell).await
 }
 
-/// Tells the records of a run that an earlier service started.
-async fn watch_file(dir: &Path, tell: &mpsc::Sender<Observed>) -> Option<()> {
+/// Tells the records of a run that stand in its file, but for the first `told`.
+async fn watch_file(dir: &Path, mut told: usize, tell: &mpsc::Sender<Observed>) -> Option<()> {
     let path = dir.join(RECORDS_FILE);
-    let mut told = 0;
     loop {
         // Asked before reading, so that the last record is read after the last writer is gone.
-        let supervised = is_locked(&dir.join(LOCK_FILE));
+        let supervised = lock::holder(dir).is_some();
         let records = read_records(&path).unwrap_or_default();
         for record in records.into_iter().skip(told) {
             told += 1;
@@ -221,23 +258,6 @@ async fn watch_file(dir: &Path, tell: &mpsc::Sender<Observed>) -> Option<()> {
 fn read_records(path: &Path) -> io::Result<Vec<Record>> {
     let text = std::fs::read_to_string(path)?;
     Ok(text.split_inclusive('\n').filter_map(|l| serde_json::from_str(l.strip_suffix('\n')?).ok()).collect())
-}
-
-/// Whether a process holds the fcntl lock of a file.
-fn is_locked(path: &Path) -> bool {
-    use nix::fcntl::{FcntlArg, fcntl};
-    use nix::libc;
-    use std::os::fd::AsRawFd;
-    let Ok(file) = File::options().write(true).open(path) else { return false };
-    let mut region = libc::flock {
-        l_type: libc::F_WRLCK as libc::c_short,
-        l_whence: libc::SEEK_SET as libc::c_short,
-        l_start: 0,
-        l_len: 0,
-        l_pid: 0,
-    };
-    fcntl(file.as_raw_fd(), FcntlArg::F_GETLK(&mut region)).is_ok()
-        && region.l_type != libc::F_UNLCK as libc::c_short
 }
 
 fn start_time(pid: i32) -> Option<u64> {

@@ -2,7 +2,7 @@
 //! cancels and sweeps, and runs nothing. Its players outlive a service as supervisors do, so that a
 //! second service over a clone of it finds the same runs.
 
-use super::{ExecError, Executor, Fut, Observed};
+use super::{ExecError, Executor, Fut, Observed, Survey};
 use crate::domain::ids::{ContainerId, ExecId, RunId};
 use crate::domain::job::Job;
 use crate::domain::outcome::{Ending, Evidence, Forced};
@@ -61,6 +61,7 @@ struct Stage {
     runs: HashMap<RunId, Arc<Actor>>,
     launches: HashMap<RunId, u32>,
     left: Vec<String>,
+    alive: Vec<String>,
     identity: Option<String>,
     swept: Vec<RunId>,
     forgotten: Vec<RunId>,
@@ -98,6 +99,11 @@ impl Scripted {
     /// Sets what every later sweep leaves.
     pub fn sweeps_leave(&self, left: &[&str]) {
         self.stage().left = left.iter().map(|item| (*item).to_owned()).collect();
+    }
+
+    /// Sets what every later look finds alive.
+    pub fn lives(&self, alive: &[&str]) {
+        self.stage().alive = alive.iter().map(|item| (*item).to_owned()).collect();
     }
 
     /// Changes the engine's identity, as an upgrade of the host does.
@@ -272,13 +278,30 @@ impl Executor for Scripted {
         Box::pin(async { Ok(()) })
     }
 
-    fn sweep(&self, run: &RunId, _: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>> {
+    fn survey(&self, run: &RunId) -> Survey {
+        let Some(actor) = self.stage().runs.get(run).cloned() else { return Survey::default() };
+        let told = actor.told.borrow();
+        let records = told.iter().filter_map(|seen| match seen {
+            Observed::Record(record) => Some(record.clone()),
+            Observed::Gone => None,
+        });
+        Survey { supervised: told.last() != Some(&Observed::Gone), records: records.collect() }
+    }
+
+    fn alive(&self, _: &RunId, _: &ContainerId) -> Fut<'_, Result<Vec<String>, ExecError>> {
+        let alive = self.stage().alive.clone();
+        Box::pin(async move { Ok(alive) })
+    }
+
+    fn sweep(&self, runs: Vec<(RunId, ContainerId)>) -> Fut<'_, Result<Vec<Vec<String>>, ExecError>> {
         let mut stage = self.stage();
-        stage.swept.push(run.clone());
-        if let Some(actor) = stage.runs.get(run) {
-            actor.tell(Observed::Gone);
+        for (run, _) in &runs {
+            stage.swept.push(run.clone());
+            if let Some(actor) = stage.runs.get(run) {
+                actor.tell(Observed::Gone);
+            }
         }
-        let left = stage.left.clone();
+        let left = vec![stage.left.clone(); runs.len()];
         Box::pin(async move { Ok(left) })
     }
 

@@ -41,7 +41,7 @@ pub fn apply(run: &mut Run, event: &RunEvent) -> Result<(), IllegalStep> {
     run.state = step(run.state, event)?;
     match event {
         RunEvent::CreateAsked => run.cleanup = Cleanup::Pending,
-        RunEvent::Launched => {}
+        RunEvent::Requested | RunEvent::Launched => {}
         RunEvent::CancelRequested => run.cancel_requested = true,
         RunEvent::Ended { outcome } => {
             run.outcome = Some(outcome.clone());

@@ -3,7 +3,7 @@
 //! SQLite in WAL mode with `synchronous=FULL`. One thread owns the writing connection ([`writer`]), so
 //! commits are in one order and nothing blocks a runtime thread; a second one reads. The first error of
 //! a write latches: SQLite cannot say whether a failed commit is there once reopened, so nothing is
-//! written until the service has been restarted and the file checked.
+//! written until the file has been opened anew, checked and written to ([`Ledger::reopen`]).
 
 pub mod apply;
 pub mod error;
@@ -17,4 +17,4 @@ pub use apply::{Facts, apply};
 pub use error::LedgerError;
 pub use runs::{Grounds, Place, Requested, Verdict};
 pub use sessions::{Import, Phase, Unfinished};
-pub use writer::Ledger;
+pub use writer::{Ledger, WallClock};

@@ -140,8 +140,3 @@ pub(super) fn name<T: Serialize>(what: &'static str, value: &T) -> Result<String
         _ => Err(LedgerError::Row { what, detail: "not a plain name".into() }),
     }
 }
-
-/// Wall-clock time, RFC 3339; for people only, order is by sequence number.
-pub(super) fn now() -> String {
-    jiff::Timestamp::now().to_string()
-}

@@ -6,7 +6,7 @@ use super::rows::{self, Progress};
 use super::writer::Ledger;
 use crate::domain::ids::{RunId, SessionId, StepKey, WorkspaceId};
 use crate::domain::refusal::Refusal;
-use crate::domain::run::{Cleanup, Run, RunEvent, RunIntent};
+use crate::domain::run::{Cleanup, HistoryEntry, Run, RunEvent, RunIntent};
 use crate::domain::session::Session;
 use rusqlite::{OptionalExtension, Transaction, params};
 
@@ -70,7 +70,8 @@ impl Ledger {
         intent: RunIntent,
         decide: impl FnOnce(&Grounds) -> Result<Verdict, Refusal> + Send + 'static,
     ) -> Result<Requested, LedgerError> {
-        self.write(move |tx| {
+        let now = self.now();
+        self.write("commit.intent", move |tx| {
             let grounds = grounds(tx, &intent.session_id, &intent.step_key)?;
             let verdict = decide(&grounds)?;
             match (verdict, grounds.existing, grounds.session.workspace) {
@@ -89,6 +90,7 @@ impl Ledger {
                         rows::to_json("run intent", &run.intent)?,
                         rows::to_json("run", &Progress::of(&run))?,
                     ])?;
+                    log(tx, &run.intent.run_id, &RunEvent::Requested, &now)?;
                     Ok(Requested::Fresh(run))
                 }
                 _ => Err(LedgerError::Row { what: "verdict", detail: "it does not fit the run".into() }),
@@ -108,24 +110,21 @@ impl Ledger {
         events: Vec<RunEvent>,
         facts: Facts,
     ) -> Result<Run, LedgerError> {
-        let id = run.clone();
-        self.write(move |tx| {
-            let mut run = run_by_id(tx, &id)?;
-            let now = rows::now();
-            for event in &events {
-                apply::apply(&mut run, event)?;
-                tx.prepare_cached("INSERT INTO events (run_id, event, at) VALUES (?1, ?2, ?3)")?
-                    .execute(params![id.as_str(), rows::to_json("event", event)?, now])?;
-            }
-            facts.settle(&mut run);
-            tx.prepare_cached("UPDATE runs SET progress = ?2, open = ?3, uncertain = ?4 WHERE id = ?1")?
-                .execute(params![
-                    id.as_str(),
-                    rows::to_json("run", &Progress::of(&run))?,
-                    !run.state.is_terminal(),
-                    run.cleanup == Cleanup::Uncertain,
-                ])?;
-            Ok(run)
+        let (id, what, now) = (run.clone(), boundary(&events), self.now());
+        self.write(what, move |tx| append(tx, &id, &events, &facts, &now)).await
+    }
+
+    /// [`Ledger::append_events`] for many runs, all or nothing.
+    ///
+    /// # Errors
+    /// As [`Ledger::append_events`]'s.
+    pub async fn append_to_many(
+        &self,
+        changes: Vec<(RunId, Vec<RunEvent>, Facts)>,
+    ) -> Result<Vec<Run>, LedgerError> {
+        let now = self.now();
+        self.write("commit.recovery", move |tx| {
+            changes.iter().map(|(id, events, facts)| append(tx, id, events, facts, &now)).collect()
         })
         .await
     }
@@ -167,19 +166,75 @@ impl Ledger {
         .await
     }
 
+    /// Reads the history of a run, in its order.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn history(&self, run: &RunId) -> Result<Vec<HistoryEntry>, LedgerError> {
+        let id = run.clone();
+        self.read(move |tx| {
+            let sql = "SELECT seq, at, event FROM events WHERE run_id = ?1 ORDER BY seq";
+            rows::all(tx, sql, [id.as_str()], |row| {
+                Ok(HistoryEntry {
+                    seq: row.get::<_, i64>(0)?.unsigned_abs(),
+                    at: row.get(1)?,
+                    event: rows::from_json("event", &row.get::<_, String>(2)?)?,
+                })
+            })
+        })
+        .await
+    }
+
     /// Reads the events of a run in their order.
     ///
     /// # Errors
     /// An error of reading.
     pub async fn events(&self, run: &RunId) -> Result<Vec<RunEvent>, LedgerError> {
-        let id = run.clone();
-        self.read(move |tx| {
-            rows::all(tx, "SELECT event FROM events WHERE run_id = ?1 ORDER BY seq", [id.as_str()], |row| {
-                rows::from_json("event", &row.get::<_, String>(0)?)
-            })
-        })
-        .await
+        Ok(self.history(run).await?.into_iter().map(|entry| entry.event).collect())
     }
+}
+
+/// The name of a transaction among the points of `fault`: by the last thing that it says.
+fn boundary(events: &[RunEvent]) -> &'static str {
+    match events.last() {
+        Some(RunEvent::Ended { .. } | RunEvent::Lost { .. }) => "commit.exit",
+        Some(RunEvent::CancelRequested) => "commit.cancel",
+        _ => "commit.removal",
+    }
+}
+
+/// Appends events to a run and moves its row.
+fn append(
+    tx: &Transaction<'_>,
+    id: &RunId,
+    events: &[RunEvent],
+    facts: &Facts,
+    now: &str,
+) -> Result<Run, LedgerError> {
+    let mut run = run_by_id(tx, id)?;
+    for event in events {
+        apply::apply(&mut run, event)?;
+        log(tx, id, event, now)?;
+    }
+    facts.settle(&mut run);
+    tx.prepare_cached("UPDATE runs SET progress = ?2, open = ?3, uncertain = ?4 WHERE id = ?1")?.execute(
+        params![
+            id.as_str(),
+            rows::to_json("run", &Progress::of(&run))?,
+            !run.state.is_terminal(),
+            run.cleanup == Cleanup::Uncertain,
+        ],
+    )?;
+    Ok(run)
+}
+
+fn log(tx: &Transaction<'_>, id: &RunId, event: &RunEvent, now: &str) -> Result<(), LedgerError> {
+    tx.prepare_cached("INSERT INTO events (run_id, event, at) VALUES (?1, ?2, ?3)")?.execute(params![
+        id.as_str(),
+        rows::to_json("event", event)?,
+        now
+    ])?;
+    Ok(())
 }
 
 fn grounds(tx: &Transaction<'_>, session: &SessionId, key: &StepKey) -> Result<Grounds, LedgerError> {
@@ -244,11 +299,14 @@ mod tests {
         let error = ledger.append_events(id, events, Facts::default()).await.unwrap_err();
         assert!(matches!(error, LedgerError::Illegal(_)), "{error}");
         assert_eq!(ledger.run(id).await.unwrap(), run);
-        assert!(ledger.events(id).await.unwrap().is_empty() && ledger.latched().is_none());
+        assert_eq!(ledger.events(id).await.unwrap(), [RunEvent::Requested]);
+        assert!(ledger.latched().is_none());
         let events = vec![RunEvent::Ended { outcome: Outcome::start_failed("x") }, RunEvent::Removed];
         let end = ledger.append_events(id, events.clone(), Facts::default()).await.unwrap();
         assert_eq!(end.state, RunState::Finished);
-        assert_eq!(ledger.events(id).await.unwrap(), events);
+        let history = ledger.history(id).await.unwrap();
+        assert!(history.is_sorted_by(|a, b| a.seq < b.seq), "{history:?}");
+        assert_eq!(ledger.events(id).await.unwrap()[1..], events);
         assert!(ledger.unsettled_runs().await.unwrap().is_empty());
     }
 
@@ -276,17 +334,60 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let (ledger, run) = with_run(tmp.path()).await;
         let id = &run.intent.run_id;
-        ledger.fail_commits();
+        ledger.fail_commits(true);
         let cancel = || vec![RunEvent::CancelRequested];
         let first = ledger.append_events(id, cancel(), Facts::default()).await.unwrap_err();
         assert!(matches!(first, LedgerError::Sql(_)), "{first}");
+        ledger.until_latched().await;
+        ledger.fail_commits(false);
         let second = ledger.append_events(id, cancel(), Facts::default()).await.unwrap_err();
         assert!(matches!(second, LedgerError::Latched(_)), "{second}");
         assert_eq!(ledger.run(id).await.unwrap(), run);
+        ledger.reopen().await.unwrap();
+        ledger.until_open().await;
+        assert!(ledger.append_events(id, cancel(), Facts::default()).await.unwrap().cancel_requested);
+        assert!(ledger.run(id).await.unwrap().cancel_requested, "the reader sees the new connection's rows");
         ledger.close();
         assert!(matches!(ledger.run(id).await, Err(LedgerError::Closed)));
-        let ledger = Ledger::open(&tmp.path().join("ledger.db")).unwrap();
-        assert!(ledger.append_events(id, cancel(), Facts::default()).await.unwrap().cancel_requested);
+    }
+
+    #[tokio::test]
+    async fn ft5_a_ledger_that_cannot_be_checked_stays_latched() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, run) = with_run(tmp.path()).await;
+        let id = &run.intent.run_id;
+        ledger.fail_commits(true);
+        let cancel = vec![RunEvent::CancelRequested];
+        ledger.append_events(id, cancel.clone(), Facts::default()).await.unwrap_err();
+        ledger.fail_commits(false);
+        // Out of reach, as on a file system that is gone.
+        let (path, aside) = (tmp.path().join("ledger.db"), tmp.path().join("aside"));
+        std::fs::rename(&path, &aside).unwrap();
+        for _ in 0..2 {
+            ledger.reopen().await.unwrap_err();
+            assert!(ledger.latched().is_some());
+            let refused = ledger.append_events(id, cancel.clone(), Facts::default()).await.unwrap_err();
+            assert!(matches!(refused, LedgerError::Latched(_)), "{refused}");
+        }
+        std::fs::rename(&aside, &path).unwrap();
+        ledger.reopen().await.unwrap();
+        assert!(ledger.append_events(id, cancel, Facts::default()).await.unwrap().cancel_requested);
+    }
+
+    #[tokio::test]
+    async fn cmd8_many_runs_are_settled_in_one_transaction_or_none() {
+        let tmp = tempfile::tempdir().unwrap();
+        let (ledger, run) = with_run(tmp.path()).await;
+        let id = &run.intent.run_id;
+        let (legal, illegal) = (vec![RunEvent::CancelRequested], vec![RunEvent::Removed]);
+        let change = |events: &Vec<RunEvent>| (id.clone(), events.clone(), Facts::default());
+        let before = ledger.commits();
+        let refused = ledger.append_to_many(vec![change(&legal), change(&illegal)]).await.unwrap_err();
+        assert!(matches!(refused, LedgerError::Illegal(_)), "{refused}");
+        assert_eq!((ledger.run(id).await.unwrap(), ledger.commits()), (run.clone(), before));
+        let runs = ledger.append_to_many(vec![change(&legal), change(&legal)]).await.unwrap();
+        assert!(runs.iter().all(|run| run.cancel_requested));
+        assert_eq!(ledger.commits(), before + 1);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! The file: how it is opened and checked, its format version and its tables.
 
 use super::error::LedgerError;
+use crate::fault::{self, Side};
 use rusqlite::{Connection, OpenFlags};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
@@ -107,6 +108,31 @@ pub fn open_writer(path: &Path) -> Result<Connection, LedgerError> {
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
     migrate(&mut conn)?;
+    Ok(conn)
+}
+
+/// Opens the ledger again after a failed write: checks it thoroughly, and commits a write to see that one
+/// can be.
+///
+/// # Errors
+/// As [`open_writer`]'s; [`LedgerError::Sql`] when the disk still takes nothing.
+pub fn reopen_writer(path: &Path) -> Result<Connection, LedgerError> {
+    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
+    check(&conn, path, true).map_err(|e| match e {
+        LedgerError::Sql(e) => damaged(path, e),
+        other => other,
+    })?;
+    conn.pragma_update(None, "journal_mode", "WAL")?;
+    conn.pragma_update(None, "synchronous", "FULL")?;
+    fault::reach("reopen", Side::Before, &path.to_string_lossy())
+        .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
+    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+    tx.execute(
+        "INSERT INTO meta (key, value) VALUES ('reopened', '1')
+         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+        [],
+    )?;
+    tx.commit()?;
     Ok(conn)
 }
 

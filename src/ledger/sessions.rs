@@ -63,7 +63,8 @@ impl Ledger {
         workspace: Option<WorkspaceId>,
     ) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write(move |tx| {
+        let now = self.now();
+        self.write("commit.session", move |tx| {
             if let Some(workspace) = &workspace {
                 tx.execute("INSERT INTO workspaces (id, revision) VALUES (?1, 0)", [workspace.as_str()])?;
             }
@@ -76,7 +77,7 @@ impl Ledger {
                     cwd,
                     if workspace.is_some() { "importing" } else { "active" },
                     workspace.as_ref().map(WorkspaceId::as_str),
-                    rows::now(),
+                    now,
                 ],
             )?;
             Ok(())
@@ -90,7 +91,7 @@ impl Ledger {
     /// [`LedgerError::Absent`] when no import of that session is under way.
     pub async fn publish_import(&self, id: &SessionId, import: Import) -> Result<Session, LedgerError> {
         let id = id.clone();
-        self.write(move |tx| {
+        self.write("commit.session", move |tx| {
             let workspace: String = tx
                 .query_row(
                     "SELECT workspace_id FROM sessions WHERE id = ?1 AND phase = 'importing'",
@@ -179,7 +180,7 @@ impl Ledger {
     /// [`LedgerError::Absent`]; a `busy` refusal while a run is live.
     pub async fn end_session(&self, id: &SessionId) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write(move |tx| set_phase(tx, &id, "ended")).await
+        self.write("commit.session", move |tx| set_phase(tx, &id, "ended")).await
     }
 
     /// Commits the intent to remove a session, which hides it; answers its workspace.
@@ -188,7 +189,7 @@ impl Ledger {
     /// [`LedgerError::Absent`]; a `busy` refusal while a run is live.
     pub async fn begin_removal(&self, id: &SessionId) -> Result<Unfinished, LedgerError> {
         let id = id.clone();
-        self.write(move |tx| {
+        self.write("commit.session", move |tx| {
             let workspace = rows::session(tx, id.as_str())?.and_then(|session| session.workspace);
             set_phase(tx, &id, "removing")?;
             Ok(Unfinished { session: id, workspace: workspace.map(|w| w.id), phase: Phase::Removing })
@@ -202,7 +203,7 @@ impl Ledger {
     /// An error of writing.
     pub async fn drop_session(&self, id: &SessionId) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write(move |tx| {
+        self.write("commit.session", move |tx| {
             let workspace: Option<Option<String>> = tx
                 .query_row(
                     "SELECT workspace_id FROM sessions WHERE id = ?1 AND phase IN ('importing', 'removing')",

@@ -2,12 +2,16 @@
 
 use super::error::LedgerError;
 use super::schema;
+use crate::fault::{self, Side};
 use rusqlite::{Connection, Transaction, TransactionBehavior};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+
+/// Tells the wall-clock time, for people only: order is by sequence number, deadlines are counted in boot time.
+pub type WallClock = Arc<dyn Fn() -> jiff::Timestamp + Send + Sync>;
 
 type Task = Box<dyn FnOnce(&mut Connection) + Send>;
 
@@ -16,12 +20,15 @@ type Task = Box<dyn FnOnce(&mut Connection) + Send>;
 #[derive(Clone)]
 pub struct Ledger {
     shared: Arc<Shared>,
+    clock: WallClock,
 }
 
 struct Shared {
+    path: PathBuf,
     writer: Mutex<Option<Worker>>,
     reader: Mutex<Option<Worker>>,
-    latch: Mutex<Option<String>>,
+    /// Why no write is taken, if so.
+    latch: watch::Sender<Option<String>>,
     commits: AtomicU64,
     #[cfg(test)]
     fail_commits: std::sync::atomic::AtomicBool,
@@ -67,19 +74,60 @@ impl Ledger {
             let _ = conn.pragma_query_value(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()));
         };
         let shared = Shared {
+            path: path.to_owned(),
             writer: Mutex::new(Some(Worker::start("ledger-write", writer, checkpoint).map_err(io)?)),
             reader: Mutex::new(Some(Worker::start("ledger-read", reader, |_| ()).map_err(io)?)),
-            latch: Mutex::new(None),
+            latch: watch::channel(None).0,
             commits: AtomicU64::new(0),
             #[cfg(test)]
             fail_commits: std::sync::atomic::AtomicBool::new(false),
         };
-        Ok(Self { shared: Arc::new(shared) })
+        Ok(Self { shared: Arc::new(shared), clock: Arc::new(jiff::Timestamp::now) })
+    }
+
+    /// Takes the time of its events from `clock`, for tests of clocks that jump.
+    #[must_use]
+    pub fn with_clock(self, clock: WallClock) -> Self {
+        Self { clock, ..self }
+    }
+
+    /// Wall-clock time now, RFC 3339.
+    pub(super) fn now(&self) -> String {
+        (self.clock)().to_string()
     }
 
     /// Why no write is taken any more, if so.
     pub fn latched(&self) -> Option<String> {
-        held(&self.shared.latch).clone()
+        self.shared.latch.borrow().clone()
+    }
+
+    /// Waits until a failed write has latched the ledger.
+    pub async fn until_latched(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.shared.latch.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Waits until writes are taken (again).
+    pub async fn until_open(&self) {
+        let _ = self.shared.latch.subscribe().wait_for(Option::is_none).await;
+    }
+
+    /// Closes the connection whose commit failed, opens and checks the file anew, and lets writes through
+    /// again once a write has been committed in it. What a failed commit left is then plain to read.
+    ///
+    /// # Errors
+    /// Why it cannot be opened or written; the latch stays.
+    pub async fn reopen(&self) -> Result<(), LedgerError> {
+        let shared = Arc::downgrade(&self.shared);
+        self.ask(&self.shared.writer, move |conn| {
+            let shared = shared.upgrade().ok_or(LedgerError::Closed)?;
+            // The old one goes first: it is never used again, and its locks are in the way of nothing.
+            drop(std::mem::replace(conn, Connection::open_in_memory()?));
+            *conn = schema::reopen_writer(&shared.path)?;
+            shared.latch.send_replace(None);
+            Ok(())
+        })
+        .await
     }
 
     /// Number of transactions that were committed with a change since the ledger was opened.
@@ -98,25 +146,27 @@ impl Ledger {
         }
     }
 
-    /// Runs `work` in one immediate transaction and commits it.
+    /// Runs `work` in one immediate transaction and commits it; `what` names it among the points of
+    /// [`fault`].
     ///
     /// # Errors
     /// Whatever `work` answers, with nothing written; or, after an error of SQLite, an error that
     /// leaves it unknown whether the change is there, and latches.
     pub(super) async fn write<T: Send + 'static>(
         &self,
+        what: &'static str,
         work: impl FnOnce(&Transaction<'_>) -> Result<T, LedgerError> + Send + 'static,
     ) -> Result<T, LedgerError> {
         let shared = Arc::downgrade(&self.shared);
         self.ask(&self.shared.writer, move |conn| {
             let shared = shared.upgrade().ok_or(LedgerError::Closed)?;
-            if let Some(reason) = held(&shared.latch).clone() {
+            if let Some(reason) = shared.latch.borrow().clone() {
                 return Err(LedgerError::Latched(reason));
             }
-            let result = transact(conn, &shared, work);
+            let result = transact(conn, &shared, what, work);
             if let Err(LedgerError::Sql(error)) = &result {
                 tracing::error!(%error, "the ledger latches");
-                held(&shared.latch).get_or_insert_with(|| error.to_string());
+                shared.latch.send_replace(Some(error.to_string()));
             }
             result
         })
@@ -149,16 +199,17 @@ impl Ledger {
         answer.await.map_err(|_| LedgerError::Closed)?
     }
 
-    /// Makes every later commit fail as if the disk had reported EIO.
+    /// Makes every later commit fail, or succeed again, as if the disk reported EIO.
     #[cfg(test)]
-    pub(crate) fn fail_commits(&self) {
-        self.shared.fail_commits.store(true, Ordering::SeqCst);
+    pub(crate) fn fail_commits(&self, fail: bool) {
+        self.shared.fail_commits.store(fail, Ordering::SeqCst);
     }
 }
 
 fn transact<T>(
     conn: &mut Connection,
     shared: &Shared,
+    what: &str,
     work: impl FnOnce(&Transaction<'_>) -> Result<T, LedgerError>,
 ) -> Result<T, LedgerError> {
     let before = conn.total_changes();
@@ -174,12 +225,25 @@ fn transact<T>(
     let changed = tx.total_changes() != before;
     #[cfg(test)]
     if shared.fail_commits.load(Ordering::SeqCst) {
-        let eio = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_IOERR_FSYNC);
-        return Err(rusqlite::Error::SqliteFailure(eio, Some("disk I/O error".into())).into());
+        return Err(as_sqlite(&std::io::Error::from_raw_os_error(nix::libc::EIO)).into());
     }
+    let path = shared.path.to_string_lossy();
+    fault::reach(what, Side::Before, &path).map_err(|e| as_sqlite(&e))?;
     tx.commit()?;
+    fault::reach(what, Side::After, &path).map_err(|e| as_sqlite(&e))?;
     if changed {
         shared.commits.fetch_add(1, Ordering::SeqCst);
     }
     Ok(value)
+}
+
+/// The error that SQLite reports when the system answers `error` to it.
+fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
+    use rusqlite::ffi;
+    let code = match error.raw_os_error() {
+        Some(nix::libc::ENOSPC) => ffi::SQLITE_FULL,
+        Some(nix::libc::EROFS) => ffi::SQLITE_READONLY,
+        _ => ffi::SQLITE_IOERR_FSYNC,
+    };
+    rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
 }

@@ -1,10 +1,13 @@
 //! What the parts of a running service share.
 
-use super::driver::Live;
+use super::driver::{LEFT_HINT, Live};
+use super::plan::Configured;
 use super::ports::{ProofSummary, WorkspacePort};
-use super::readiness::Readiness;
+use super::readiness::{Doubt, Readiness};
 use super::state_dir::StateDir;
+use super::tracker::{Alarm, Tracker};
 use super::types::Graces;
+use crate::domain::digest::Digest;
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::job::Bundle;
 use crate::domain::profile::Profile;
@@ -41,7 +44,9 @@ pub(super) struct Core {
     pub proved: OnceLock<String>,
     pub started: String,
     /// Held shared while a start is between its admission and its driver, so that a stop can wait for it.
-    pub starting: tokio::sync::RwLock<()>,
+    pub starting: Arc<tokio::sync::RwLock<()>>,
+    /// The task that opens the ledger again after a failure.
+    pub mender: OnceLock<tokio::task::AbortHandle>,
     live: Mutex<HashMap<RunId, Live>>,
 }
 
@@ -66,7 +71,8 @@ impl Core {
             proof: OnceLock::new(),
             proved: OnceLock::new(),
             started: jiff::Timestamp::now().to_string(),
-            starting: tokio::sync::RwLock::new(()),
+            starting: Arc::default(),
+            mender: OnceLock::new(),
             live: Mutex::new(HashMap::new()),
         }
     }
@@ -79,6 +85,29 @@ impl Core {
     /// The run as its driver knows it, if it has one.
     pub fn view(&self, run: &RunId) -> Option<Run> {
         self.live().get(run).map(|live| live.watch.borrow().clone())
+    }
+
+    /// What commands run with, for the plan; `profile` is the digest of the profile.
+    pub fn configured<'a>(&'a self, profile: &'a Digest) -> Option<Configured<'a>> {
+        let backend = self.backend.as_ref()?;
+        Some(Configured { executor: backend.executor.name(), image: &backend.bundle.pin, profile })
+    }
+
+    /// Withdraws readiness for what the tracker found.
+    pub fn raise(&self, tracker: &mut Tracker) {
+        for alarm in tracker.take_alarms() {
+            match alarm {
+                Alarm::Mismatch(reason) => self.readiness.withdraw(
+                    Doubt::Mismatch,
+                    reason,
+                    "find what changed on the host, then restart the service for a new proof",
+                ),
+                Alarm::Left(reason) => {
+                    let run = tracker.run().intent.run_id.clone();
+                    self.readiness.withdraw(Doubt::Left(run), reason, LEFT_HINT);
+                }
+            }
+        }
     }
 
     /// Whether new runs are granted.
@@ -105,6 +134,7 @@ impl Core {
         let now = backend.executor.identity();
         if now != *proved {
             self.readiness.withdraw(
+                Doubt::Engine,
                 format!("the engine is now '{now}'; '{proved}' was proved"),
                 "restart the service for a new proof",
             );

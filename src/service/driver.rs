@@ -8,8 +8,11 @@
 
 use super::clock;
 use super::core::{Backend, Core};
+use super::leftovers;
 use super::output;
-use super::tracker::{Alarm, Tracker};
+use super::plan::SUPERVISOR_LOST;
+use super::readiness::Doubt;
+use super::tracker::Tracker;
 use super::types::settled;
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
@@ -17,10 +20,11 @@ use crate::domain::record::Record;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{Cleanup, Run};
 use crate::exec::Observed;
+use crate::fault::{self, Side};
 use crate::ledger::LedgerError;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{OwnedRwLockReadGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 /// How long records that were written before a sweep are waited for.
@@ -29,21 +33,21 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const SWEEP_LIMIT: Duration = Duration::from_secs(15);
 /// Recovery phase shown while a run is observed again after a restart.
 const ADOPTED: &str = "adopted";
-/// The next step when something of a run may be left: every start sweeps it again.
-pub(super) const LEFT_HINT: &str =
-    "restart the service, which sweeps it again; if it stays, remove what is left by hand and restart";
+/// The next step when something of a run may be left.
+pub(super) const LEFT_HINT: &str = "`sal commands reconcile SESSION_ID --run-id RUN_ID` looks again, as does a \
+     restart of the service; if it stays, remove what is left by hand and repeat";
+/// Pause before a run is taken up again whose record found the ledger locked by another program.
+const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 /// Recovery phase shown when the outcome could not be recorded.
 const UNRECORDED: &str = "unrecorded";
 
 /// How a driver takes up its run.
 #[derive(Debug)]
 pub(super) enum Begin {
-    /// A fresh intent: launch it.
-    Launch(Box<Job>),
-    /// Observed again after a restart of the service.
+    /// A fresh intent: launch it. The guard keeps a stop waiting until then.
+    Launch(Box<Job>, OwnedRwLockReadGuard<()>),
+    /// Observed again after a restart of the service or a failure of the ledger.
     Adopt,
-    /// Observed after a restart of the host: nothing lives, only records are left.
-    Postmortem,
 }
 
 /// Answers whether the cancel was taken (`false`: the end had been observed).
@@ -75,13 +79,21 @@ pub(super) fn spawn(core: &Arc<Core>, backend: &Backend, run: Run, begin: Begin)
     watch
 }
 
-/// Removes whatever bears the container's id without a supervisor, and answers what is left.
-pub(super) async fn sweep(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
-    match tokio::time::timeout(SWEEP_LIMIT, backend.executor.sweep(run, container)).await {
+/// Removes whatever bears these ids, supervisors included, and answers what is left of each.
+pub(super) async fn sweep(backend: &Backend, runs: Vec<(RunId, ContainerId)>) -> Vec<Vec<String>> {
+    let count = runs.len();
+    let limit = SWEEP_LIMIT * u32::try_from(count.clamp(1, 8)).unwrap_or(8);
+    let unknown = |why: String| vec![vec![format!("unknown ({why})")]; count];
+    match tokio::time::timeout(limit, backend.executor.sweep(runs)).await {
         Ok(Ok(left)) => left,
-        Ok(Err(error)) => vec![format!("unknown ({error})")],
-        Err(_) => vec![format!("unknown (the sweep took more than {} s)", SWEEP_LIMIT.as_secs())],
+        Ok(Err(error)) => unknown(error.to_string()),
+        Err(_) => unknown(format!("the sweep took more than {} s", limit.as_secs())),
     }
+}
+
+/// [`sweep`] for one run.
+pub(super) async fn sweep_one(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
+    sweep(backend, vec![(run.clone(), container.clone())]).await.pop().unwrap_or_default()
 }
 
 struct Driver {
@@ -95,25 +107,54 @@ struct Driver {
 impl Driver {
     async fn drive(mut self, begin: Begin, mut orders: mpsc::UnboundedReceiver<CancelOrder>) {
         let id = self.tracker.run().intent.run_id.clone();
-        if let Err(error) = self.live(begin, &mut orders).await {
+        let mut begin = Some(begin);
+        while let Err(error) = self.live(begin.take().unwrap_or(Begin::Adopt), &mut orders).await {
             tracing::error!(run = %id, %error, "the run cannot be recorded");
             self.core.readiness.withdraw(
+                Doubt::Unrecorded(id.clone()),
                 format!("the outcome of run {id} could not be recorded: {error}"),
-                "check the disk of the state directory, then restart the service",
+                "check the disk of the state directory; the ledger is opened again by itself",
             );
             let mut view = self.tracker.run().clone();
             view.recovery_phase = Some(UNRECORDED.to_owned());
-            // The entry stays: the run keeps its place, and its records wait for the next start.
             self.publish.send_replace(view);
-            return;
+            // The entry stays: the run keeps its place, and its records wait.
+            let Some(run) = self.recordable_again(&id, error, &mut orders).await else { return };
+            self.tracker = Tracker::new(run, self.core.profile.file_size);
+            self.core.readiness.restore(&Doubt::Unrecorded(id.clone()));
         }
         self.core.live().remove(&id);
         let run = self.tracker.run();
-        if run.state.is_terminal()
-            && run.cleanup == Cleanup::Confirmed
-            && let Err(error) = self.backend.executor.forget(&id).await
-        {
-            tracing::warn!(run = %id, %error, "the run directory could not be deleted");
+        if run.state.is_terminal() && run.cleanup == Cleanup::Confirmed {
+            leftovers::forget(&self.backend, &id).await;
+        }
+    }
+
+    /// Waits until the run can be recorded again, and answers it as the ledger has it: whether a failed
+    /// commit is there is read, never assumed. `None`: a fault that waiting does not mend.
+    async fn recordable_again(
+        &self,
+        id: &RunId,
+        error: LedgerError,
+        orders: &mut mpsc::UnboundedReceiver<CancelOrder>,
+    ) -> Option<Run> {
+        let text = error.to_string();
+        let open = async {
+            match error {
+                LedgerError::Sql(_) | LedgerError::Latched(_) => self.core.ledger.until_open().await,
+                LedgerError::Locked => tokio::time::sleep(LOCKED_PAUSE).await,
+                _ => return None,
+            }
+            self.core.ledger.run(id).await.ok()
+        };
+        tokio::pin!(open);
+        loop {
+            tokio::select! {
+                run = &mut open => return run,
+                Some(order) = orders.recv() => {
+                    let _ = order.send(Err(unrecorded_cancel(&text)));
+                }
+            }
         }
     }
 
@@ -124,13 +165,9 @@ impl Driver {
         orders: &mut mpsc::UnboundedReceiver<CancelOrder>,
     ) -> Result<(), LedgerError> {
         let id = self.tracker.run().intent.run_id.clone();
-        let why = match begin {
-            Begin::Postmortem => "the host was restarted while the run was live",
-            _ => "the supervisor was lost",
-        };
-        self.due = self.first_due(&begin);
+        self.due = self.first_due();
         match begin {
-            Begin::Launch(job) => {
+            Begin::Launch(job, _starting) => {
                 if let Err(error) = self.backend.executor.launch(*job).await {
                     self.tracker.launch_failed(error.to_string());
                 }
@@ -142,7 +179,6 @@ impl Driver {
                     self.order_kill();
                 }
             }
-            Begin::Postmortem => self.tracker.adopted(ADOPTED),
         }
         let mut records = self.backend.executor.watch(&id);
         while !settled(self.tracker.run()) {
@@ -150,8 +186,8 @@ impl Driver {
                 biased;
                 Some(order) = orders.recv() => self.cancel(order).await?,
                 seen = records.recv() => match seen {
-                    Some(Observed::Record(record)) => self.observe(record, &mut records, why).await?,
-                    Some(Observed::Gone) | None => self.sweep(&mut records, why).await?,
+                    Some(Observed::Record(record)) => self.observe(record, &mut records).await?,
+                    Some(Observed::Gone) | None => self.sweep(&mut records, SUPERVISOR_LOST).await?,
                 },
                 () = tokio::time::sleep_until(self.due) => {
                     self.sweep(&mut records, "the supervisor did not act in time and was swept").await?;
@@ -162,16 +198,10 @@ impl Driver {
     }
 
     /// The instant at which the run is taken in hand if nothing is heard of it.
-    fn first_due(&self, begin: &Begin) -> Instant {
-        let left = match begin {
-            Begin::Postmortem => self.core.graces.removal,
-            _ => {
-                let now = clock::boottime_ns().unwrap_or(0);
-                let deadline = self.tracker.run().intent.deadline_ns;
-                Duration::from_nanos(deadline.saturating_sub(now)) + self.core.graces.deadline
-            }
-        };
-        Instant::now() + left
+    fn first_due(&self) -> Instant {
+        let now = clock::boottime_ns().unwrap_or(0);
+        let deadline = self.tracker.run().intent.deadline_ns;
+        Instant::now() + Duration::from_nanos(deadline.saturating_sub(now)) + self.core.graces.deadline
     }
 
     /// Takes a record and all that are there already, so that what came together costs one commit.
@@ -179,14 +209,13 @@ impl Driver {
         &mut self,
         record: Record,
         records: &mut mpsc::Receiver<Observed>,
-        why: &str,
     ) -> Result<(), LedgerError> {
         let had_outcome = self.tracker.run().outcome.is_some();
-        self.tracker.observe(record);
+        self.take(record).await;
         let mut gone = false;
         while let Ok(next) = records.try_recv() {
             match next {
-                Observed::Record(record) => self.tracker.observe(record),
+                Observed::Record(record) => self.take(record).await,
                 Observed::Gone => gone = true,
             }
         }
@@ -195,9 +224,25 @@ impl Driver {
         }
         self.flush().await?;
         if gone && !settled(self.tracker.run()) {
-            self.sweep(records, why).await?;
+            self.sweep(records, SUPERVISOR_LOST).await?;
         }
         Ok(())
+    }
+
+    /// Takes one record; an exit is held against the output that is kept.
+    async fn take(&mut self, record: Record) {
+        if matches!(record, Record::Exited { .. }) {
+            self.find_output().await;
+        }
+        self.tracker.observe(record);
+    }
+
+    async fn find_output(&mut self) {
+        let path = self.core.state.output(&self.tracker.run().intent.run_id);
+        let most = self.core.profile.output_bytes;
+        if let Ok(kept) = tokio::task::spawn_blocking(move || output::found(&path, most)).await {
+            self.tracker.output_found(kept);
+        }
     }
 
     async fn cancel(&mut self, order: CancelOrder) -> Result<(), LedgerError> {
@@ -211,12 +256,7 @@ impl Driver {
                 Ok(())
             }
             Err(error) => {
-                let text = error.to_string();
-                let _ = order.send(Err(Refusal::new(
-                    Code::Internal,
-                    format!("the cancel could not be recorded: {text}"),
-                    "check the disk of the state directory, then restart the service",
-                )));
+                let _ = order.send(Err(unrecorded_cancel(&error.to_string())));
                 Err(error)
             }
         }
@@ -227,18 +267,20 @@ impl Driver {
         self.due = self.due.min(Instant::now() + self.core.graces.removal);
         let (executor, id) = (Arc::clone(&self.backend.executor), self.tracker.run().intent.run_id.clone());
         tokio::spawn(async move {
+            let _ = fault::reach("cancel", Side::Before, id.as_str());
             if let Err(error) = executor.cancel(&id).await {
                 // The due instant is the backstop.
                 tracing::warn!(run = %id, %error, "the cancel did not reach the supervisor");
             }
+            let _ = fault::reach("cancel", Side::After, id.as_str());
         });
     }
 
     /// Removes what is left without a supervisor and settles the run on the evidence at hand.
     async fn sweep(&mut self, records: &mut mpsc::Receiver<Observed>, why: &str) -> Result<(), LedgerError> {
         let intent = &self.tracker.run().intent;
-        let left = sweep(&self.backend, &intent.run_id, &intent.container_id).await;
-        let (path, most) = (self.core.state.output(&intent.run_id), self.core.profile.output_bytes);
+        let left = sweep_one(&self.backend, &intent.run_id, &intent.container_id).await;
+        self.find_output().await;
         // What the supervisor recorded before its end is the truth, however late it is read.
         let rest = async {
             while let Some(Observed::Record(record)) = records.recv().await {
@@ -246,8 +288,6 @@ impl Driver {
             }
         };
         let _ = tokio::time::timeout(LAST_WORDS, rest).await;
-        let stored = tokio::task::spawn_blocking(move || output::stored(&path, most)).await.unwrap_or(0);
-        self.tracker.measured_output(stored, most);
         self.tracker.over(left, why);
         self.flush().await
     }
@@ -260,16 +300,16 @@ impl Driver {
             let run = self.core.ledger.append_events(&id, events, facts).await?;
             self.tracker.committed(run);
         }
-        for alarm in self.tracker.take_alarms() {
-            match alarm {
-                Alarm::Mismatch(reason) => self.core.readiness.withdraw(
-                    reason,
-                    "find what changed on the host, then restart the service for a new proof",
-                ),
-                Alarm::Left(reason) => self.core.readiness.withdraw(reason, LEFT_HINT),
-            }
-        }
+        self.core.raise(&mut self.tracker);
         self.publish.send_replace(self.tracker.run().clone());
         Ok(())
     }
+}
+
+fn unrecorded_cancel(error: &str) -> Refusal {
+    Refusal::new(
+        Code::Internal,
+        format!("the cancel could not be recorded: {error}"),
+        "check the disk of the state directory, then repeat; the deadline ends the command in any case",
+    )
 }

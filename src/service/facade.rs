@@ -5,11 +5,11 @@ use super::driver::Live;
 use super::types::{
     CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
 };
-use super::{output, sessions, start};
+use super::{output, reconcile, sessions, start};
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::{Code, Refusal};
-use crate::domain::run::{OutputSize, Run};
+use crate::domain::run::{HistoryEntry, OutputSize, Run};
 use crate::domain::session::{PathChange, Session};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -206,17 +206,25 @@ impl Service {
         Ok(CancelReply { run, already_finished: !taken || by_itself })
     }
 
-    /// Settles a run whose backend or cleanup is uncertain.
+    /// Answers the history of a run: every event in the order in which it was committed.
     ///
     /// # Errors
-    /// `not_built`.
+    /// `not_found`.
+    pub async fn history(&self, session: &SessionId, run: &RunId) -> Result<Vec<HistoryEntry>, Refusal> {
+        self.core.run(session, run).await?;
+        Ok(self.core.ledger.history(run).await?)
+    }
+
+    /// Settles a run whose backend or cleanup is uncertain, from evidence only (CMD.9): nothing of it is
+    /// killed for that, and nothing is assumed. A settled run is answered as it is.
+    ///
+    /// # Errors
+    /// `busy` while the run is observed; `conflict` under another executor, image or profile than the
+    /// run's; `not_ready` while something of it lives or cannot be removed, naming it and the next step.
     pub async fn reconcile(&self, session: &SessionId, run: &RunId) -> Result<Run, Refusal> {
         let found = self.core.run(session, run).await?;
-        Err(Refusal::new(
-            Code::NotBuilt,
-            format!("settling the run {} by evidence is not built yet", found.intent.run_id),
-            "restart the service: it sweeps again what may be left, and settles the run if nothing is",
-        ))
+        let core = Arc::clone(&self.core);
+        to_the_end(async move { reconcile::reconcile(&core, found).await }).await
     }
 
     /// What the service says about itself; never blocks.
@@ -262,6 +270,9 @@ impl Service {
             }
         }
         self.live(|_, live| live.task.abort());
+        if let Some(mender) = self.core.mender.get() {
+            mender.abort();
+        }
         let core = Arc::clone(&self.core);
         blocking(move || {
             core.ledger.close();

@@ -1,5 +1,6 @@
 //! Reading kept output: bounded, by byte offset, never past what is stored (CMD.7).
 
+use super::tracker::Kept;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -8,6 +9,13 @@ use std::path::Path;
 /// Bytes stored in `path` so far, at most `most`; 0 when the file is not there yet. Blocks.
 pub fn stored(path: &Path, most: u64) -> u64 {
     std::fs::metadata(path).map_or(0, |meta| meta.len().min(most))
+}
+
+/// What is kept in `path` now, at most `most` bytes of it; a file that cannot be read holds nothing. Blocks.
+pub fn found(path: &Path, most: u64) -> Kept {
+    let limit = usize::try_from(most).unwrap_or(usize::MAX);
+    let bytes = read(path, 0, limit, stored(path, most)).unwrap_or_default();
+    Kept { bytes, most }
 }
 
 /// Reads at most `limit` bytes from `offset`, none at or past `end`. A missing file is empty. Blocks.

@@ -3,8 +3,9 @@
 
 use super::clock;
 use super::core::{Backend, blocking};
+use super::driver::sweep_one;
+use super::leftovers::end_orphan;
 use super::ports::{ProofSummary, Prover};
-use super::recovery::end_orphan;
 use crate::domain::digest::Digest;
 use crate::domain::ids::{ContainerId, ExecId, RunId};
 use crate::domain::job::{self, Entry, Job};
@@ -108,7 +109,7 @@ impl ContainerProver {
                 Err(stopped())
             }
             Some(Err(_)) => {
-                let left = executor.sweep(&run, &container).await;
+                let left = sweep_one(&self.backend, &run, &container).await;
                 Err(failed(format!("no end after {} s (left: {left:?})", PROOF_LIMIT.as_secs())))
             }
         };

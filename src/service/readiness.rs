@@ -1,9 +1,23 @@
 //! Whether new runs are granted, and if not, why (CMD.9, PRF.4).
 
+use crate::domain::ids::RunId;
 use crate::domain::refusal::{Code, Refusal};
 use std::sync::{Mutex, PoisonError};
 
-/// The reasons against granting; none means ready. A reason stays until the service is restarted.
+/// What a reason against granting is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Something of this run may be left; until it is settled.
+    Left(RunId),
+    /// The run's outcome could not be recorded; until the ledger is open again.
+    Unrecorded(RunId),
+    /// A container was not what the profile says; until the next proof.
+    Mismatch,
+    /// The engine or the kernel is not the proved one; until the next proof.
+    Engine,
+}
+
+/// The reasons against granting; none means ready.
 #[derive(Debug)]
 pub struct Readiness {
     state: Mutex<State>,
@@ -13,7 +27,7 @@ pub struct Readiness {
 struct State {
     starting: bool,
     stopping: bool,
-    reasons: Vec<(String, String)>,
+    reasons: Vec<(Doubt, String, String)>,
 }
 
 impl Default for Readiness {
@@ -38,15 +52,28 @@ impl Readiness {
     }
 
     /// Withdraws readiness; `hint` is the next step.
-    pub fn withdraw(&self, reason: impl Into<String>, hint: impl Into<String>) {
+    pub fn withdraw(&self, doubt: Doubt, reason: impl Into<String>, hint: impl Into<String>) {
         let (reason, hint) = (reason.into(), hint.into());
         self.with(|s| {
             // What is looked at before each command is found again each time.
-            if !s.reasons.iter().any(|(known, _)| *known == reason) {
+            if !s.reasons.iter().any(|(_, known, _)| *known == reason) {
                 tracing::warn!(%reason, "readiness withdrawn");
-                s.reasons.push((reason, hint));
+                s.reasons.push((doubt, reason, hint));
             }
         });
+    }
+
+    /// Takes back what was withdrawn over `doubt`.
+    pub fn restore(&self, doubt: &Doubt) {
+        self.with(|s| s.reasons.retain(|(known, ..)| known != doubt));
+    }
+
+    /// Why readiness was withdrawn over what `run` may have left, if so.
+    pub fn reason_of(&self, run: &RunId) -> Option<String> {
+        let doubt = Doubt::Left(run.clone());
+        self.with(|s| {
+            s.reasons.iter().find(|(known, ..)| *known == doubt).map(|(_, reason, _)| reason.clone())
+        })
     }
 
     /// Whether anything new is taken at all.
@@ -67,7 +94,7 @@ impl Readiness {
                 Err(stopping())
             } else if s.starting {
                 Err(Refusal::new(Code::NotReady, "the service is still starting", "repeat in a moment"))
-            } else if let Some((reason, hint)) = s.reasons.first() {
+            } else if let Some((_, reason, hint)) = s.reasons.first() {
                 Err(Refusal::new(Code::NotReady, reason, hint))
             } else {
                 Ok(())
@@ -85,13 +112,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cmd9_a_reason_is_kept_once_and_the_first_is_told() {
+    fn cmd9_a_reason_is_kept_once_and_the_first_is_told_until_it_is_settled() {
         let readiness = Readiness::default();
         readiness.started();
-        for reason in ["a cgroup is left", "the engine changed", "a cgroup is left"] {
-            readiness.withdraw(reason, "restart the service");
+        let left = Doubt::Left(RunId::fresh());
+        for (doubt, reason) in [
+            (left.clone(), "a cgroup is left"),
+            (Doubt::Engine, "the engine changed"),
+            (left.clone(), "a cgroup is left"),
+        ] {
+            readiness.withdraw(doubt, reason, "restart the service");
         }
         assert_eq!(readiness.with(|s| s.reasons.len()), 2);
         assert_eq!(readiness.check().unwrap_err().message, "a cgroup is left");
+        readiness.restore(&Doubt::Left(RunId::fresh()));
+        assert_eq!(readiness.check().unwrap_err().message, "a cgroup is left");
+        readiness.restore(&left);
+        assert_eq!(readiness.check().unwrap_err().message, "the engine changed");
+        readiness.restore(&Doubt::Engine);
+        readiness.check().unwrap();
     }
 }

@@ -1,253 +1,133 @@
-//! Recovery: what is done at a start about runs that the last service left unsettled (CMD.8, CMD.9).
+//! Carries out the plan for runs that nobody follows: at a start, when the ledger is open again after a
+//! failure, and for `reconcile` (CMD.8, CMD.9).
 //!
-//! The plan is pure; carrying it out twice does no more than once, so a recovery may itself be killed.
+//! Everything here is idempotent and may itself be killed anywhere: a sweep finds less the second time,
+//! all that is settled together is one transaction, and files are deleted after it.
 
-use super::core::{Backend, Core};
+use super::core::{Backend, Core, blocking};
 use super::driver::{self, Begin, LEFT_HINT};
-use super::prove::PROOF_SOURCE;
-use super::tracker::uncertain;
-use super::types::settled;
-use crate::domain::ids::{ContainerId, RunId};
-use crate::domain::job::{JOB_FILE, Job};
+use super::leftovers;
+use super::output;
+use super::plan::{Action, Present, action};
+use super::readiness::Doubt;
+use super::tracker::{Tracker, uncertain};
+use crate::domain::ids::RunId;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Cleanup, Run, RunEvent};
-use crate::exec::Observed;
-use crate::ledger::{Facts, Ledger};
+use crate::ledger::Facts;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
-/// How long the supervisor of a run that nobody knows may take to end after its cancel.
-const ORPHAN_GRACE: Duration = Duration::from_secs(10);
-
-/// What is done about one run.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Observe it again under its original ids.
-    Adopt,
-    /// The host was restarted since: read its records, sweep, settle.
-    Postmortem,
-    /// Its end is recorded, its cleanup uncertain: sweep it again, and settle it if nothing is left.
-    Resweep,
-    /// Leave it as it is; grants wait for the reason to go away.
-    Keep(String),
-    /// Leave it as it is; this start grants nothing that it could be in the way of.
-    Leave,
-}
-
-/// What the plan depends on beside the runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Present<'a> {
-    /// The current boot.
-    pub boot_id: &'a str,
-    /// The executor of this start; `None` runs no commands.
-    pub executor: Option<&'a str>,
-}
-
-/// Plans the recovery of the unsettled runs, in their order.
-pub fn plan(runs: &[Run], present: Present<'_>) -> Vec<(RunId, Action)> {
-    runs.iter().map(|run| (run.intent.run_id.clone(), action(run, present))).collect()
-}
-
-fn action(run: &Run, present: Present<'_>) -> Action {
-    let id = &run.intent.run_id;
-    match present.executor {
-        None => Action::Leave,
-        // Only the original backend can tell what became of a run.
-        Some(now) if now != run.intent.executor => Action::Keep(format!(
-            "run {id} was started with the executor '{}' and cannot be settled with '{now}'",
-            run.intent.executor
-        )),
-        Some(_) if run.cleanup == Cleanup::Uncertain => Action::Resweep,
-        Some(_) if run.intent.boot_id != present.boot_id => Action::Postmortem,
-        Some(_) => Action::Adopt,
-    }
-}
-
-/// Carries the plan out; returns when nothing but re-adopted runs is under way.
+/// Settles, adopts or keeps every unsettled run, then clears what no run owns. Returns when nothing but
+/// re-adopted runs is under way.
 pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
     let runs = core.ledger.unsettled_runs().await?;
-    let present = Present {
-        boot_id: &core.boot_id,
-        executor: core.backend.as_ref().map(|backend| backend.executor.name()),
-    };
-    let mut reboots = Vec::new();
-    for (run, (id, action)) in runs.iter().zip(plan(&runs, present)) {
-        tracing::info!(run = %id, ?action, "recovery");
+    let known: BTreeSet<_> = runs.iter().map(|run| run.intent.run_id.clone()).collect();
+    take_up(core, runs).await?;
+    if let Some(backend) = &core.backend {
+        leftovers::clear_runs(core, backend, known).await?;
+    }
+    leftovers::clear_files(core).await
+}
+
+/// Carries the plan out for `runs`, none of which has a driver.
+pub(super) async fn take_up(core: &Arc<Core>, runs: Vec<Run>) -> Result<(), Refusal> {
+    let profile = core.profile.digest();
+    let present = Present { boot_id: &core.boot_id, configured: core.configured(&profile) };
+    let mut dead = Vec::new();
+    for run in runs {
+        let supervised =
+            core.backend.as_ref().is_some_and(|b| b.executor.survey(&run.intent.run_id).supervised);
+        let action = action(&run, supervised, present);
+        tracing::info!(run = %run.intent.run_id, ?action, "recovery");
         match (action, &core.backend) {
             (Action::Keep(reason), _) => {
                 core.readiness.withdraw(
+                    Doubt::Left(run.intent.run_id.clone()),
                     reason,
-                    format!("restart the service with --coding-executor {}", run.intent.executor),
+                    format!(
+                        "restart the service as it was: --coding-executor {} --image {}",
+                        run.intent.executor, run.intent.image.reference
+                    ),
                 );
             }
-            (Action::Resweep, Some(backend)) => resweep(core, backend, run).await?,
             (Action::Adopt, Some(backend)) => {
-                driver::spawn(core, backend, run.clone(), Begin::Adopt);
+                driver::spawn(core, backend, run, Begin::Adopt);
             }
-            (Action::Postmortem, Some(backend)) => {
-                reboots.push(driver::spawn(core, backend, run.clone(), Begin::Postmortem));
-            }
-            (Action::Leave, _) | (Action::Adopt | Action::Postmortem | Action::Resweep, None) => {}
+            (Action::Settle(why), _) => dead.push((run, why)),
+            (Action::Resweep, _) => dead.push((run, "")),
+            (Action::Leave, _) | (Action::Adopt, None) => {}
         }
     }
-    for mut watch in reboots {
-        let _ = watch.wait_for(settled).await;
+    match &core.backend {
+        Some(backend) if !dead.is_empty() => settle(core, backend, dead).await.map(drop),
+        _ => Ok(()),
     }
-    if let Some(backend) = &core.backend {
-        let known: BTreeSet<_> = runs.into_iter().map(|run| run.intent.run_id).collect();
-        clear_leftovers(core, backend, &known).await?;
-    }
-    clear_files(core).await
 }
 
-/// Sweeps once more what an earlier service could not remove; if nothing is left, that is committed.
-async fn resweep(core: &Core, backend: &Backend, run: &Run) -> Result<(), Refusal> {
-    let id = &run.intent.run_id;
-    let left = driver::sweep(backend, id, &run.intent.container_id).await;
-    if left.is_empty() {
-        // The outcome of a lost run is its last word; only its cleanup was open.
-        let event = if run.state.is_terminal() { RunEvent::CleanedUp } else { RunEvent::Removed };
-        core.ledger.append_events(id, vec![event], Facts::default()).await?;
-        forget(backend, id).await;
-    } else {
-        core.readiness.withdraw(uncertain(id, &left), LEFT_HINT);
-    }
-    Ok(())
-}
-
-/// A run directory that no unsettled run owns.
-struct Leftover {
-    run: RunId,
-    container: Option<ContainerId>,
-}
-
-fn leftovers(runs: &Path, known: &BTreeSet<RunId>) -> Vec<Leftover> {
-    let ids = entries(runs).into_iter().filter_map(|(name, _)| RunId::parse(&name).ok());
-    ids.filter(|id| !known.contains(id))
-        .map(|run| {
-            let text = std::fs::read(runs.join(run.as_str()).join(JOB_FILE)).unwrap_or_default();
-            let container = serde_json::from_slice::<Job>(&text).ok().map(|job| job.container_id);
-            Leftover { run, container }
-        })
-        .collect()
-}
-
-/// Deletes run directories whose completion is committed, and ends those that the ledger does not know,
-/// such as a proof's container after a kill during the proof.
-async fn clear_leftovers(core: &Core, backend: &Backend, known: &BTreeSet<RunId>) -> Result<(), Refusal> {
-    let (runs, known) = (core.state.runs(), known.clone());
-    let found = super::core::blocking(move || Ok(leftovers(&runs, &known))).await?;
-    for Leftover { run, container } in found {
-        let left = match container {
-            Some(container) if !is_recorded(&core.ledger, &run).await => {
-                end_orphan(backend, &run, &container).await
-            }
-            _ => Vec::new(),
-        };
-        if left.is_empty() {
-            forget(backend, &run).await;
-        } else {
-            core.readiness.withdraw(
-                format!("an unrecorded container of run {run} is left: {}", left.join(", ")),
-                LEFT_HINT,
-            );
-        }
-    }
-    Ok(())
-}
-
-/// Deletes what a proof that was broken off left beside its run directory: its source, and its output,
-/// which bears the id of a run that the ledger does not know.
-async fn clear_files(core: &Core) -> Result<(), Refusal> {
-    let known = core.ledger.all_run_ids().await?;
-    let (root, runs) = (core.state.root().to_owned(), core.state.runs());
-    super::core::blocking(move || {
-        for (name, path) in entries(&root) {
-            if name.strip_prefix(PROOF_SOURCE).is_some_and(|id| RunId::parse(id).is_ok()) {
-                report(&path, std::fs::remove_dir_all(&path));
-            }
-        }
-        for (name, path) in entries(&root.join("outputs")) {
-            let stray = RunId::parse(&name).is_ok_and(|id| !known.contains(&id));
-            // A run directory that is still there names a container that may yet write.
-            if stray && !runs.join(&name).exists() {
-                report(&path, std::fs::remove_file(&path));
-            }
-        }
-        Ok(())
+/// Settles runs of which nobody will tell more: sweeps them, reads their records, commits all together
+/// and answers them as they are then. Each comes with how it was lost.
+pub(super) async fn settle(
+    core: &Arc<Core>,
+    backend: &Backend,
+    dead: Vec<(Run, &'static str)>,
+) -> Result<Vec<Run>, Refusal> {
+    let ids = dead.iter().map(|(run, _)| (run.intent.run_id.clone(), run.intent.container_id.clone()));
+    let left = driver::sweep(backend, ids.collect()).await;
+    let (shared, executor) = (Arc::clone(core), Arc::clone(&backend.executor));
+    // What the supervisor recorded before its end is the truth, so the records are read after the sweep.
+    let changes = blocking(move || {
+        let found = dead.into_iter().zip(left);
+        Ok(found
+            .map(|((run, why), left)| {
+                let id = run.intent.run_id.clone();
+                let (events, facts) = if run.cleanup == Cleanup::Uncertain {
+                    (recheck(&shared, &run, &left), Facts::default())
+                } else {
+                    let records = executor.survey(&id).records;
+                    postmortem(&shared, run, records, left, why)
+                };
+                (id, events, facts)
+            })
+            .collect::<Vec<(RunId, _, _)>>())
     })
-    .await
-}
-
-fn entries(dir: &Path) -> Vec<(String, PathBuf)> {
-    let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };
-    let named = entries.flatten().map(|entry| (entry.file_name().into_string(), entry.path()));
-    named.filter_map(|(name, path)| Some((name.ok()?, path))).collect()
-}
-
-fn report(path: &Path, done: std::io::Result<()>) {
-    match done {
-        Ok(()) => tracing::info!(path = %path.display(), "deleted what an earlier proof left"),
-        Err(error) => tracing::warn!(path = %path.display(), %error, "what an earlier proof left stays"),
-    }
-}
-
-async fn forget(backend: &Backend, run: &RunId) {
-    if let Err(error) = backend.executor.forget(run).await {
-        tracing::warn!(%run, %error, "the run directory could not be deleted");
-    }
-}
-
-async fn is_recorded(ledger: &Ledger, run: &RunId) -> bool {
-    ledger.run(run).await.is_ok()
-}
-
-/// Ends a container that no driver follows, and answers what is left of it.
-pub(super) async fn end_orphan(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
-    let _ = backend.executor.cancel(run).await;
-    let mut records = backend.executor.watch(run);
-    let gone = async { while matches!(records.recv().await, Some(Observed::Record(_))) {} };
-    let _ = tokio::time::timeout(ORPHAN_GRACE, gone).await;
-    driver::sweep(backend, run, container).await
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::run::RunState;
-    use crate::ledger::apply::tests::intent;
-
-    #[test]
-    fn cmd8_the_plan_depends_on_cleanup_executor_and_boot() {
-        let run = |change: fn(&mut Run)| {
-            let mut run = crate::ledger::apply::requested(intent());
-            change(&mut run);
-            run
-        };
-        let present = |boot_id, executor| Present { boot_id, executor };
-        let here = present("boot-1", Some("scripted"));
-        let kind = |run: Run, present| match plan(&[run], present).remove(0).1 {
-            Action::Adopt => "adopt",
-            Action::Postmortem => "postmortem",
-            Action::Resweep => "resweep",
-            Action::Keep(_) => "keep",
-            Action::Leave => "leave",
-        };
-        for state in [RunState::Requested, RunState::Creating, RunState::Running, RunState::Finishing] {
-            let mut live = run(|_| ());
-            live.state = state;
-            assert_eq!(kind(live.clone(), here), "adopt");
-            assert_eq!(kind(live.clone(), present("boot-2", Some("scripted"))), "postmortem");
-            assert_eq!(kind(live.clone(), present("boot-1", Some("oci"))), "keep");
-            assert_eq!(kind(live.clone(), present("boot-2", Some("oci"))), "keep");
-            assert_eq!(kind(live, present("boot-1", None)), "leave");
+    .await?;
+    let runs = core.ledger.append_to_many(changes).await?;
+    for run in &runs {
+        if run.state.is_terminal() && run.cleanup == Cleanup::Confirmed {
+            core.readiness.restore(&Doubt::Left(run.intent.run_id.clone()));
+            leftovers::forget(backend, &run.intent.run_id).await;
         }
-        let uncertain = || run(|r| r.cleanup = Cleanup::Uncertain);
-        assert_eq!(kind(uncertain(), here), "resweep");
-        assert_eq!(kind(uncertain(), present("boot-2", Some("scripted"))), "resweep");
-        assert_eq!(kind(uncertain(), present("boot-1", Some("oci"))), "keep");
-        assert_eq!(kind(uncertain(), present("boot-1", None)), "leave");
     }
+    Ok(runs)
+}
+
+/// The events that settle a run whose end is recorded and whose cleanup was uncertain; none while
+/// something is left.
+fn recheck(core: &Core, run: &Run, left: &[String]) -> Vec<RunEvent> {
+    let id = &run.intent.run_id;
+    if !left.is_empty() {
+        core.readiness.withdraw(Doubt::Left(id.clone()), uncertain(id, left), LEFT_HINT);
+        return Vec::new();
+    }
+    // The outcome of a lost run is its last word; only its cleanup was open.
+    vec![if run.state.is_terminal() { RunEvent::CleanedUp } else { RunEvent::Removed }]
+}
+
+fn postmortem(
+    core: &Core,
+    run: Run,
+    records: Vec<crate::domain::record::Record>,
+    left: Vec<String>,
+    why: &str,
+) -> (Vec<RunEvent>, Facts) {
+    let path = core.state.output(&run.intent.run_id);
+    let mut tracker = Tracker::new(run, core.profile.file_size);
+    tracker.output_found(output::found(&path, core.profile.output_bytes));
+    for record in records {
+        tracker.observe(record);
+    }
+    tracker.over(left, why);
+    core.raise(&mut tracker);
+    tracker.take_pending()
 }

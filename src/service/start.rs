@@ -182,7 +182,7 @@ async fn request_and_drive(
     workspace: Workspace,
     manifest: TreeManifest,
 ) -> Result<Run, Refusal> {
-    let _starting = core.starting.read().await;
+    let starting = Arc::clone(&core.starting).read_owned().await;
     let backend = core.backend()?.clone();
     let deadline = core.profile.deadline_ms.saturating_mul(1_000_000);
     let intent = RunIntent {
@@ -208,7 +208,7 @@ async fn request_and_drive(
         Requested::Original(run) => Ok(core.view(&run.intent.run_id).unwrap_or(run)),
         Requested::Fresh(run) => {
             let job = job(&core, &backend, &run.intent, &workspace, manifest);
-            driver::spawn(&core, &backend, run.clone(), Begin::Launch(Box::new(job)));
+            driver::spawn(&core, &backend, run.clone(), Begin::Launch(Box::new(job), starting));
             Ok(run)
         }
     }

@@ -8,13 +8,14 @@
 use super::clock;
 use super::core::{Backend, Core, blocking};
 use super::facade::Service;
+use super::mend;
 use super::ports::{Prover, WorkspacePort};
 use super::recovery;
 use super::sessions;
 use super::state_dir::StateDir;
 use super::types::Graces;
 use crate::domain::refusal::{Code, Refusal};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, WallClock};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +68,11 @@ impl Opened {
     /// Waits otherwise long than by default, for tests of what comes after the wait.
     pub fn with_graces(self, graces: Graces) -> Self {
         Self { graces, ..self }
+    }
+
+    /// Takes wall-clock times from `clock`, for tests of clocks that jump.
+    pub fn with_clock(self, clock: WallClock) -> Self {
+        Self { ledger: self.ledger.with_clock(clock), ..self }
     }
 
     /// Chooses what commands run with (`None`: no commands) and where workspaces live (`None`: ordinary
@@ -139,9 +145,11 @@ impl Recovered {
 }
 
 impl Proved {
-    /// Opens the service.
+    /// Opens the service; must be called within a runtime.
     pub fn ready(self) -> Service {
         self.core.readiness.started();
+        let mender = tokio::spawn(mend::mend(Arc::downgrade(&self.core)));
+        let _ = self.core.mender.set(mender.abort_handle());
         Service::new(self.core)
     }
 }

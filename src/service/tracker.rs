@@ -4,8 +4,9 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
+use crate::domain::digest::Digest;
 use crate::domain::ids::RunId;
-use crate::domain::outcome::{Forced, Outcome, judge};
+use crate::domain::outcome::{Cause, Evidence, Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
 use crate::ledger::{Facts, apply};
@@ -22,6 +23,16 @@ pub struct Tracker {
     alarms: Vec<Alarm>,
     file_size: u64,
     phase: Option<String>,
+    kept: Option<Kept>,
+}
+
+/// The output that is kept now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The bytes from the first.
+    pub bytes: Vec<u8>,
+    /// Most bytes that are ever kept.
+    pub most: u64,
 }
 
 /// A reason to withdraw readiness.
@@ -47,6 +58,7 @@ impl Tracker {
             alarms: Vec::new(),
             file_size,
             phase: None,
+            kept: None,
         }
     }
 
@@ -124,6 +136,7 @@ impl Tracker {
                 if self.run.outcome.is_some() {
                     return;
                 }
+                let changed = self.output_changed(&evidence);
                 self.facts.output = Some(OutputSize {
                     stored_bytes: evidence.stored_bytes,
                     total_bytes: evidence.total_bytes,
@@ -136,11 +149,15 @@ impl Tracker {
                     throttled_ms: evidence.throttled_ms,
                 });
                 // A supervisor that is cancelled before the launch tells an end without a launch.
-                self.end(if !self.launched && evidence.forced == Some(Forced::Cancel) {
+                let mut outcome = if !self.launched && evidence.forced == Some(Forced::Cancel) {
                     Outcome::cancelled_before_start()
                 } else {
                     judge(ending, &evidence, self.file_size)
-                });
+                };
+                if let Some(detail) = changed {
+                    (outcome.cause, outcome.detail) = (Cause::OutputChanged, detail);
+                }
+                self.end(outcome);
             }
             Record::Removed { left } => self.over(left, "the container was removed before its end was seen"),
         }
@@ -153,6 +170,7 @@ impl Tracker {
             return;
         }
         if self.run.outcome.is_none() {
+            self.measure_output();
             if self.launched {
                 return self.lose(&left, format!("{why}; the exit status was not observed"));
             } else if let Some(error) = self.launch_error.take() {
@@ -172,12 +190,28 @@ impl Tracker {
         self.must_commit = true;
     }
 
-    /// Sets the size of the output where no record tells it.
-    pub fn measured_output(&mut self, stored_bytes: u64, most: u64) {
-        if self.run.outcome.is_none() && !self.run.state.is_terminal() {
-            let truncated = stored_bytes >= most;
-            let output = OutputSize { stored_bytes, total_bytes: stored_bytes, truncated };
-            self.facts.output = Some(output);
+    /// Tells what is kept of the output; due before an exit is observed and before the observation is over.
+    pub fn output_found(&mut self, kept: Kept) {
+        self.kept = Some(kept);
+    }
+
+    /// Why the kept output is not what the command wrote, if so: a stored prefix never changes (CMD.7).
+    fn output_changed(&self, evidence: &Evidence) -> Option<String> {
+        let (kept, recorded) = (self.kept.as_ref()?, evidence.output.as_ref()?);
+        let length = usize::try_from(evidence.stored_bytes).unwrap_or(usize::MAX);
+        match kept.bytes.get(..length) {
+            Some(bytes) if Digest::of(bytes) == *recorded => None,
+            Some(_) => Some(format!("the {length} stored bytes are not those that the command wrote")),
+            None => Some(format!("{length} bytes were stored, {} are there", kept.bytes.len())),
+        }
+    }
+
+    /// The size of the output where no record tells it.
+    fn measure_output(&mut self) {
+        if let Some(kept) = &self.kept {
+            let stored_bytes = kept.bytes.len() as u64;
+            let truncated = stored_bytes >= kept.most;
+            self.facts.output = Some(OutputSize { stored_bytes, total_bytes: stored_bytes, truncated });
         }
     }
 
@@ -308,6 +342,32 @@ mod tests {
 
     fn settled(run: &Run) -> bool {
         crate::service::settled(run)
+    }
+
+    fn exited(kept: &[u8], told: &[u8], stored: u64) -> Run {
+        let mut tracker = Tracker::new(requested(intent()), 1);
+        tracker.output_found(Kept { bytes: kept.to_vec(), most: 64 });
+        tracker.observe(Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 });
+        let evidence = Evidence {
+            stored_bytes: stored,
+            total_bytes: stored,
+            output: Some(Digest::of(told)),
+            ..Evidence::default()
+        };
+        tracker.observe(Record::Exited { ending: Ending::Exited(0), evidence });
+        tracker.run().clone()
+    }
+
+    #[test]
+    fn cmd7_an_output_that_is_not_what_was_written_fails_the_run() {
+        let cause = |run: Run| run.outcome.map(|outcome| (outcome.cause, outcome.exit_code));
+        assert_eq!(cause(exited(b"abc", b"abc", 3)), Some((Cause::Exited, Some(0))));
+        assert_eq!(cause(exited(b"", b"", 0)), Some((Cause::Exited, Some(0))));
+        // What lies behind the recorded length was never told to anybody.
+        assert_eq!(cause(exited(b"abcd", b"abc", 3)), Some((Cause::Exited, Some(0))));
+        for kept in [&b"abX"[..], b"ab", b""] {
+            assert_eq!(cause(exited(kept, b"abc", 3)), Some((Cause::OutputChanged, Some(0))), "{kept:?}");
+        }
     }
 
     proptest! {

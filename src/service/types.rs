@@ -18,13 +18,19 @@ pub const MAX_COMMAND: usize = 32 * 1024;
 pub struct Graces {
     /// Past a run's deadline, for the supervisor's own enforcement.
     pub deadline: Duration,
-    /// After the exit, a cancel or a reboot, for the removal.
+    /// After the exit or a cancel, for the removal.
     pub removal: Duration,
+    /// After a failed write, before the ledger is opened again; doubled at each vain attempt.
+    pub reopen: Duration,
 }
 
 impl Default for Graces {
     fn default() -> Self {
-        Self { deadline: Duration::from_secs(5), removal: Duration::from_secs(10) }
+        Self {
+            deadline: Duration::from_secs(5),
+            removal: Duration::from_secs(10),
+            reopen: Duration::from_secs(1),
+        }
     }
 }
 
@@ -110,7 +116,7 @@ pub struct Status {
 }
 
 /// True when waiting for `run` longer is in vain: it is terminal, or its removal is uncertain, which only
-/// the next start looks into again.
+/// `reconcile` or the next start looks into again.
 pub fn settled(run: &Run) -> bool {
     run.state.is_terminal() || run.cleanup == Cleanup::Uncertain
 }

@@ -7,6 +7,7 @@
 
 use crate::domain::outcome::Evidence;
 use crate::domain::profile::Profile;
+use crate::fault::{self, Side};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -472,6 +473,12 @@ impl Groups {
         }
     }
 
+    fn remove_one(&self, dir: &Path) -> io::Result<()> {
+        fault::reach("rmdir", Side::Before, &self.name)?;
+        fs::remove_dir(dir)?;
+        fault::reach("rmdir", Side::After, &self.name)
+    }
+
     /// Removes the groups, retrying while the kernel says busy; answers the directories left.
     pub fn remove(&self) -> Vec<String> {
         let end = Instant::now() + REMOVE_LIMIT;
@@ -481,7 +488,7 @@ impl Groups {
                 .host
                 .group_dirs(&self.name)
                 .into_iter()
-                .filter(|dir| match fs::remove_dir(dir) {
+                .filter(|dir| match self.remove_one(dir) {
                     Ok(()) => false,
                     // Gone only if its hierarchy can be seen at all.
                     Err(e) if e.kind() == io::ErrorKind::NotFound => {

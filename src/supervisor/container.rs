@@ -113,9 +113,7 @@ impl Container {
     /// [`CreateError`]; a spec with `linux.seccomp` is refused, because this build of libcontainer
     /// would silently ignore it.
     pub fn create(id: &str, dir: &Path, spec: &Spec, init: Init, stdio: Stdio) -> Result<Self, CreateError> {
-        if spec.linux().as_ref().is_some_and(|linux| linux.seccomp().is_some()) {
-            return Err(CreateError { step: "spec", detail: "linux.seccomp would be ignored".into() });
-        }
+        refuse_ignored(spec)?;
         spec.save(dir.join("config.json")).map_err(failed("write config.json"))?;
         let builder = ContainerBuilder::new(id.to_owned(), SyscallType::default())
             .with_executor(init)
@@ -149,6 +147,14 @@ impl Container {
     }
 }
 
+/// Refuses what this build of libcontainer would silently ignore.
+fn refuse_ignored(spec: &Spec) -> Result<(), CreateError> {
+    match spec.linux().as_ref().map(|linux| linux.seccomp().is_some()) {
+        Some(true) => Err(CreateError { step: "spec", detail: "linux.seccomp would be ignored".into() }),
+        _ => Ok(()),
+    }
+}
+
 /// An error with all its causes: libcontainer's outermost text alone says little.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -159,4 +165,22 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use oci_spec::runtime::{LinuxBuilder, LinuxSeccompAction, LinuxSeccompBuilder, SpecBuilder};
+
+    #[test]
+    fn exe_a_filter_in_the_spec_is_refused_rather_than_ignored() {
+        let spec = |linux| SpecBuilder::default().linux(linux).build().unwrap();
+        let filter =
+            LinuxSeccompBuilder::default().default_action(LinuxSeccompAction::ScmpActErrno).build().unwrap();
+        let plain = LinuxBuilder::default().build().unwrap();
+        refuse_ignored(&spec(plain)).unwrap();
+        let filtered = LinuxBuilder::default().seccomp(filter).build().unwrap();
+        let refused = refuse_ignored(&spec(filtered)).unwrap_err();
+        assert!(refused.to_string().contains("linux.seccomp"), "{refused}");
+    }
 }

@@ -7,12 +7,12 @@ use super::evidence::Mounts;
 use super::init::{Init, gate};
 use super::output::Drain;
 use super::record::Recorder;
-use super::{cgroup, lock, sweep, sys, verify};
+use super::{cgroup, sweep, sys, verify};
 use crate::domain::job::{FORMAT, JOB_FILE, Job};
 use crate::domain::outcome::{Ending, Evidence, Forced};
 use crate::domain::record::{self, Record};
-use crate::exec::oci;
-use crate::exec::seccomp;
+use crate::exec::{lock, oci, seccomp};
+use crate::fault::{self, Side};
 use nix::fcntl::OFlag;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, CpuSet, setns};
@@ -29,8 +29,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Entry of `sal supervise RUN_DIR`, `sal supervise --sweep RUN_DIR CONTAINER_ID` and
-/// `sal supervise --settle SERVICE_PID`.
+/// Entry of `sal supervise RUN_DIR`, `sal supervise --sweep` (list on standard input),
+/// `sal supervise --look RUN_DIR CONTAINER_ID` and `sal supervise --settle SERVICE_PID`.
 pub fn main(args: &[OsString]) -> ExitCode {
     match args {
         [flag, pid] if flag == "--settle" => match settle(pid) {
@@ -40,7 +40,8 @@ pub fn main(args: &[OsString]) -> ExitCode {
                 ExitCode::FAILURE
             }
         },
-        [flag, dir, id] if flag == "--sweep" => sweep::main(Path::new(dir), &id.to_string_lossy()),
+        [flag] if flag == "--sweep" => sweep::main(),
+        [flag, dir, id] if flag == "--look" => sweep::look(Path::new(dir), &id.to_string_lossy()),
         [dir] => match run(Path::new(dir)) {
             Ok(()) => ExitCode::SUCCESS,
             Err(e) => {
@@ -166,7 +167,10 @@ impl<'a> Live<'a> {
         // libcontainer keeps the caller's groups when the spec has none.
         nix::unistd::setgroups(&[]).map_err(|e| Failure::new("setgroups", e))?;
         let cpu = choose_cpu(job).map_err(|e| Failure::new("affinity", e))?;
+        let run = job.run_id.as_str();
+        fault::reach("cgroup", Side::Before, run).map_err(|e| Failure::new("cgroup", e))?;
         groups.create(&job.profile, cpu).map_err(|e| Failure::new("cgroup", e))?;
+        fault::reach("cgroup", Side::After, run).map_err(|e| Failure::new("cgroup", e))?;
 
         let filters = seccomp::compile(seccomp::PROFILE).map_err(|e| Failure::new("seccomp", e))?;
         let (ours, theirs) =
@@ -186,9 +190,11 @@ impl<'a> Live<'a> {
             .and_then(|()| Ok(own_mounts(dir)?))
             .and_then(|()| {
                 let id = job.container_id.as_str();
+                fault::reach("create", Side::Before, run).map_err(|e| Failure::new("create", e))?;
                 let mut container = Container::create(id, dir, &spec, init, stdio)?;
                 // Init goes on to the gate and waits there; the command does not run yet.
                 container.start()?;
+                fault::reach("create", Side::After, run).map_err(|e| Failure::new("create", e))?;
                 Ok(container)
             });
         // Back out whatever happened: cleanup must see the cgroups, and must not find itself in them.
@@ -230,7 +236,12 @@ impl<'a> Live<'a> {
         }
         let mut evidence = Evidence::default();
         // A gate that is closed already means that init is dead, which the watch will see.
+        let run = job.run_id.as_str();
+        if let Err(e) = fault::reach("go", Side::Before, run) {
+            return Failure::new("gate", e).into_record();
+        }
         let _ = send(self.gate.as_raw_fd(), &[gate::GO], MsgFlags::MSG_NOSIGNAL);
+        let _ = fault::reach("go", Side::After, run);
         // From here on only this loop runs, for up to the whole deadline.
         sys::release_code_pages();
         let ending = self.watch(&mut evidence).unwrap_or_else(|e| {
@@ -244,9 +255,7 @@ impl<'a> Live<'a> {
         if ending != Ending::Exited(0) {
             evidence.file_at_limit = self.mounts.has_file_of(job.profile.file_size);
         }
-        let (stored, total) = self.drain.finish();
-        evidence.stored_bytes = stored;
-        evidence.total_bytes = total;
+        self.drain.finish(&mut evidence);
         Record::Exited { ending, evidence }
     }
 

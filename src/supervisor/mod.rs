@@ -9,7 +9,6 @@ mod container;
 mod evidence;
 mod init;
 mod life;
-mod lock;
 mod output;
 mod record;
 mod sweep;

@@ -3,7 +3,10 @@
 //! One pipe serves stdout and stderr, so the kept bytes stand in the order in which they were
 //! written; past the bound the command is neither blocked nor signalled.
 
+use crate::domain::digest::Digest;
+use crate::domain::outcome::Evidence;
 use nix::errno::Errno;
+use sha2::{Digest as _, Sha256};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -17,6 +20,7 @@ pub struct Drain {
     stored: u64,
     total: u64,
     open: bool,
+    hash: Sha256,
 }
 
 impl Drain {
@@ -28,7 +32,7 @@ impl Drain {
         use std::os::unix::fs::OpenOptionsExt;
         let file = File::options().append(true).create_new(true).mode(0o600).open(path)?;
         nix::fcntl::fcntl(pipe.as_raw_fd(), nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
-        Ok(Self { pipe, file, bound, stored: 0, total: 0, open: true })
+        Ok(Self { pipe, file, bound, stored: 0, total: 0, open: true, hash: Sha256::new() })
     }
 
     /// The descriptor to poll, while the pipe is open.
@@ -66,8 +70,12 @@ impl Drain {
         if room == 0 {
             return;
         }
-        match self.file.write_all(&bytes[..room as usize]) {
-            Ok(()) => self.stored += room,
+        let kept = &bytes[..room as usize];
+        match self.file.write_all(kept) {
+            Ok(()) => {
+                self.stored += room;
+                self.hash.update(kept);
+            }
             Err(e) => {
                 tracing::error!("the command's output cannot be kept: {e}");
                 // What a failed write left behind is cut off; nothing is kept after a gap.
@@ -77,15 +85,18 @@ impl Drain {
         }
     }
 
-    /// Syncs what is kept, so that a recorded length is never ahead of the bytes; answers the bytes kept
-    /// and the bytes read.
-    pub fn finish(&mut self) -> (u64, u64) {
+    /// Syncs what is kept, so that a recorded length is never ahead of the bytes, and tells `evidence` the
+    /// bytes kept, their digest and the bytes read.
+    pub fn finish(&mut self, evidence: &mut Evidence) {
+        evidence.total_bytes = self.total;
         if self.stored > 0
             && let Err(e) = self.file.sync_data()
         {
             tracing::error!("the command's output cannot be synced: {e}");
-            self.stored = 0;
+            (evidence.stored_bytes, evidence.output) = (0, Some(Digest::of(b"")));
+            return;
         }
-        (self.stored, self.total)
+        evidence.stored_bytes = self.stored;
+        evidence.output = Some(Digest::from_sha256(&self.hash.clone().finalize()));
     }
 }

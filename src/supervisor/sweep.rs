@@ -4,24 +4,65 @@
 //! so that a supervisor which is only now starting finds its job taken and never runs the command.
 
 use super::cgroup::{Groups, Host};
-use super::lock;
 use super::record::Recorder;
+use crate::exec::lock;
+use crate::fault::{self, Side};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
-use std::path::Path;
+use std::io::Read;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 /// Longest that the end of a killed supervisor is waited for.
 const LOCK_LIMIT: Duration = Duration::from_secs(5);
 
-/// Kills and removes by name, then prints the JSON list of what is left.
-pub fn main(run_dir: &Path, container: &str) -> ExitCode {
-    let left = match take_over(run_dir) {
-        Ok(_lock) => remove(container),
-        Err(e) => vec![format!("the supervisor of {}: {e}", run_dir.display())],
+/// Reads a JSON list of (run directory, container id) from standard input, kills and removes each by name,
+/// then prints the JSON list of what is left of each.
+pub fn main() -> ExitCode {
+    let mut text = String::new();
+    let asked = std::io::stdin()
+        .read_to_string(&mut text)
+        .map_err(|e| e.to_string())
+        .and_then(|_| serde_json::from_str::<Vec<(PathBuf, String)>>(&text).map_err(|e| e.to_string()));
+    let asked = match asked {
+        Ok(asked) => asked,
+        Err(e) => {
+            eprintln!("sweep: {e}");
+            return ExitCode::from(2);
+        }
     };
-    println!("{}", serde_json::to_string(&left).unwrap_or_else(|_| "[\"unknown\"]".into()));
+    let all: Vec<Vec<String>> = asked
+        .iter()
+        .map(|(run_dir, container)| match take_over(run_dir) {
+            Ok(_lock) => remove(container),
+            Err(e) => vec![format!("the supervisor of {}: {e}", run_dir.display())],
+        })
+        .collect();
+    println!("{}", serde_json::to_string(&all).unwrap_or_default());
+    ExitCode::SUCCESS
+}
+
+/// Prints the JSON list of what lives of a run: its supervisor and the processes of its container. Nothing
+/// is changed.
+pub fn look(run_dir: &Path, container: &str) -> ExitCode {
+    let mut alive: Vec<String> =
+        lock::holder(run_dir).into_iter().map(|pid| format!("supervisor {pid}")).collect();
+    match Host::detect() {
+        Ok(host) => {
+            let mut pids: Vec<i32> = host
+                .everywhere(container)
+                .into_iter()
+                .flat_map(|host| Groups::of(host, container).processes())
+                .collect();
+            pids.sort_unstable();
+            pids.dedup();
+            alive.extend(pids.into_iter().map(|pid| format!("process {pid}")));
+        }
+        // What cannot be seen may live.
+        Err(e) => alive.push(format!("unknown ({e})")),
+    }
+    println!("{}", serde_json::to_string(&alive).unwrap_or_default());
     ExitCode::SUCCESS
 }
 
@@ -56,6 +97,9 @@ fn kill_holder(run_dir: &Path) {
 }
 
 fn remove(container: &str) -> Vec<String> {
+    if let Err(e) = fault::reach("sweep", Side::Before, container) {
+        return vec![format!("unknown ({e})")];
+    }
     match Host::detect() {
         Ok(host) => host
             .everywhere(container)

@@ -150,7 +150,7 @@ fn is_volatile(fd: &std::os::fd::OwnedFd) -> Result<bool, Errno> {
     const RAMFS: u64 = 0x8584_58f6;
     let magic = rustix::fs::fstatfs(fd)?.f_type;
     #[allow(clippy::cast_sign_loss)]
-    Ok(magic as u64 == libc::TMPFS_MAGIC as u64 || magic as u64 == RAMFS)
+    Ok(magic as u64 == nix::libc::TMPFS_MAGIC as u64 || magic as u64 == RAMFS)
 }
 
 #[cfg(not(target_os = "linux"))]

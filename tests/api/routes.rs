@@ -126,7 +126,7 @@ async fn cmd7_logs_are_raw_bytes_by_offset_and_can_be_followed() {
         seen.extend_from_slice(&bytes);
     }
     assert_eq!(seen, b"first\x00\xffsecond");
-    let done = client.run(&session, &id, true).await.unwrap();
+    let done = client.run(&session, &id, true).await.unwrap().run;
     assert_eq!(done.state, RunState::Finished);
     assert_eq!(done.process_exit_code(), 0);
     let part = client.logs(&session, &id, 5, 3).await.unwrap();

@@ -21,7 +21,7 @@ async fn cmd5_a_cancel_is_committed_first_and_answers_when_settled() {
     assert_eq!(again.run, reply.run);
     service.shutdown(false).await.unwrap();
     let events = world.ledger().events(&run).await.unwrap();
-    assert_eq!(events[..3], [RunEvent::CreateAsked, RunEvent::Launched, RunEvent::CancelRequested]);
+    assert_eq!(events[1..4], [RunEvent::CreateAsked, RunEvent::Launched, RunEvent::CancelRequested]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

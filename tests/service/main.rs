@@ -5,6 +5,7 @@ mod cancel;
 mod keys;
 mod ledger;
 mod proof;
+mod reconcile;
 mod recovery;
 mod sessions;
 mod start;

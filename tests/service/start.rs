@@ -39,7 +39,7 @@ async fn cmd4_the_plain_path_costs_three_commits_and_is_told_in_order() {
         .iter()
         .map(|e| serde_json::to_value(e).unwrap()["event"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(names, ["create_asked", "launched", "ended", "removed"]);
+    assert_eq!(names, ["requested", "create_asked", "launched", "ended", "removed"]);
 }
 
 #[tokio::test]

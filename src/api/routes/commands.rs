@@ -58,24 +58,28 @@ pub(crate) async fn list(
     Ok(Json(wire::RunList { runs: all(api.service.runs(&session).await?) }))
 }
 
-/// One run; with `wait=true`, once it is at its end or uncertain
+/// One run and its history; with `wait=true`, once it is at its end or uncertain
 #[utoipa::path(get, operation_id = "inspectCommand", path = "/v1/sessions/{session}/commands/{run}", tag = "commands",
     params(
         ("session" = String, Path, description = "Session id"),
         ("run" = String, Path, description = "Run id"),
         ("wait" = Option<bool>, Query, description = "Answer when the run is settled"),
     ), responses(
-    (status = 200, description = "The run", body = wire::Run),
+    (status = 200, description = "The run and its history", body = wire::Inspected),
     (status = "default", description = "Refused", body = wire::ErrorBody),
 ))]
 pub(crate) async fn inspect(
     State(api): State<Api>,
     InPath((session, run)): InPath<(SessionId, RunId)>,
     InQuery(wait): InQuery<Wait>,
-) -> Result<Json<wire::Run>, Failure> {
-    let run =
-        if wait.wait { end_of(&api, &session, &run).await? } else { api.service.run(&session, &run).await? };
-    Ok(Json(run.into()))
+) -> Result<Json<wire::Inspected>, Failure> {
+    if wait.wait {
+        end_of(&api, &session, &run).await?;
+    }
+    // The history first: it may be behind the run that is shown with it, never ahead.
+    let history = all(api.service.history(&session, &run).await?);
+    let run = api.service.run(&session, &run).await?;
+    Ok(Json(wire::Inspected { run: run.into(), history }))
 }
 
 /// Cancels a run; answers once it is settled

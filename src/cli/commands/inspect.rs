@@ -1,4 +1,4 @@
-//! `sal commands inspect`: one run.
+//! `sal commands inspect`: one run and its history.
 
 use crate::cli::args::OneRun;
 use crate::cli::connect::with_client;
@@ -15,11 +15,11 @@ pub(crate) struct Inspect {
 }
 
 impl Inspect {
-    /// Shows the run.
+    /// Shows the run and its history.
     pub(crate) fn run(self, out: Output) -> Done {
         let OneRun { at, run_id } = self.run;
         with_client(&at.state.path()?, async |mut client| {
-            out.either(&client.run(&at.session, &run_id, false).await?, run_text::full)?;
+            out.either(&client.run(&at.session, &run_id, false).await?, run_text::inspected)?;
             Ok(ExitCode::SUCCESS)
         })
     }

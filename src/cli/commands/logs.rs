@@ -56,7 +56,7 @@ impl Logs {
                 while let Some(bytes) = log.next().await? {
                     show(&bytes)?;
                 }
-                note_cut(out, &client.run(&at.session, &run_id, false).await?.output);
+                note_cut(out, &client.run(&at.session, &run_id, false).await?.run.output);
             } else {
                 let mut next = self.offset;
                 loop {

@@ -69,7 +69,7 @@ async fn to_the_end(
         }
         sink.finish()?;
     }
-    Ok(client.run(session, run, true).await?)
+    Ok(client.run(session, run, true).await?.run)
 }
 
 fn detached(session: &SessionId, run: &RunId, state: &Path) -> String {

@@ -37,7 +37,7 @@ fn open(state: &Path) -> Result<File, Refusal> {
         .append(true)
         .create(true)
         .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW)
+        .custom_flags(nix::libc::O_NOFOLLOW)
         .open(&path)
         .map_err(|e| failed("open", &path, &e))
 }
