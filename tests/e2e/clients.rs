@@ -110,7 +110,7 @@ fn small_steps() {
     let run = RunId::parse(id).unwrap();
     for step in [1, 7] {
         let glued = block_on(async {
-            let (mut client, mut glued) = (host.client().await, Vec::new());
+            let (mut client, mut glued) = (host.client().await, Vec::<u8>::new());
             loop {
                 let part = client.logs(&session, &run, glued.len() as u64, step).await.unwrap();
                 assert!(part.ended && part.bytes.len() <= step, "{part:?}");
