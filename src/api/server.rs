@@ -1,7 +1,7 @@
 //! Accepts connections on the control socket and serves them (SVC.4).
 //!
 //! ```text
-//! accept ─▶ peer uid = ours? ─no─▶ close, unread
+//! accept ─▶ peer among Peers? ─no─▶ close, unread
 //!              │ yes
 //!              ▼
 //!        place free of MAX_CONNECTIONS? ─no─▶ answer `busy`, close
@@ -40,15 +40,46 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Most bytes of a request's headers.
 const MAX_HEADER_BYTES: usize = 64 * 1024;
 
-/// Serves `api` on `bound` until [`Api::stop`] was called, then removes the socket.
+/// Whose connections are served; the wiring gives [`Peers::own`] and knows no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// Those of this user alone.
+    Only(u32),
+    /// Everybody's: the check taken away, so that its test can show what it stops.
+    UncheckedForATest,
+}
+
+impl Peers {
+    /// This process's own user.
+    pub fn own() -> Self {
+        Self::Only(nix::unistd::geteuid().as_raw())
+    }
+
+    /// Judges a connection by the kernel's word on its peer, before a byte of it is read.
+    fn admit(self, stream: &UnixStream) -> bool {
+        let Self::Only(own) = self else { return true };
+        match stream.peer_cred() {
+            Ok(peer) if peer.uid() == own => true,
+            Ok(peer) => {
+                tracing::warn!(uid = peer.uid(), "refused a connection of another user");
+                false
+            }
+            Err(error) => {
+                tracing::warn!(%error, "refused a connection whose user is unknown");
+                false
+            }
+        }
+    }
+}
+
+/// Serves `api` to `peers` on `bound` until [`Api::stop`] was called, then removes the socket.
 ///
 /// Requests under way get five seconds to end.
 ///
 /// # Errors
 /// The system's error when the socket cannot be listened on.
-pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
+pub async fn serve(bound: Bound, api: Api, peers: Peers) -> std::io::Result<()> {
     let listener = UnixListener::from_std(bound.listener()?)?;
-    let own = nix::unistd::geteuid().as_raw();
     let mut stop = std::pin::pin!(api.stopped());
     let app = router(api.clone());
     let (places, refusals) = (Arc::new(Semaphore::new(MAX_CONNECTIONS)), Semaphore::new(MAX_REFUSALS));
@@ -68,7 +99,7 @@ pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
                 }
             },
         };
-        if !is_own(&stream, own) {
+        if !peers.admit(&stream) {
             continue;
         }
         let (permit, app) = if let Ok(permit) = places.clone().try_acquire_owned() {
@@ -92,21 +123,6 @@ pub async fn serve(bound: Bound, api: Api) -> std::io::Result<()> {
         tracing::warn!(left = connections.len(), "connections were cut at the end");
     }
     Ok(())
-}
-
-/// Judges a connection by the kernel's word on its peer, before a byte of it is read.
-fn is_own(stream: &UnixStream, own: u32) -> bool {
-    match stream.peer_cred() {
-        Ok(peer) if peer.uid() == own => true,
-        Ok(peer) => {
-            tracing::warn!(uid = peer.uid(), "refused a connection of another user");
-            false
-        }
-        Err(error) => {
-            tracing::warn!(%error, "refused a connection whose user is unknown");
-            false
-        }
-    }
 }
 
 async fn serve_one(stream: UnixStream, app: Router, stop: impl Future<Output = ()>) {

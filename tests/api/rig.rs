@@ -74,7 +74,7 @@ impl Rig {
         let service = chosen.recover().await.unwrap().prove(&Proved).await.unwrap().ready();
         let bound = socket::bind(&state).unwrap();
         let api = Api::new(service, state.join("executor-proof.json"));
-        let serving = tokio::spawn(server::serve(bound, api.clone()));
+        let serving = tokio::spawn(server::serve(bound, api.clone(), server::Peers::own()));
         Self { state, scripted, api, serving, _dir: dir }
     }
 

@@ -6,6 +6,8 @@ use crate::host::{Host, SAL};
 use crate::weak::{Bench, Weak, bundle, own_bundle, with};
 use salaam::domain::profile::Profile;
 use std::os::linux::net::SocketAddrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
@@ -58,26 +60,87 @@ fn a2(host: &Host) {
     assert_eq!(host_fds(&freed), 1, "{freed:?}");
 }
 
+/// Gives a root file system's `/dev` these links and nothing else.
+fn plant(rootfs: &Path, links: &[(&str, &str)]) {
+    let dev = rootfs.join("dev");
+    let _ = std::fs::remove_dir_all(&dev);
+    for (name, target) in links {
+        let link = dev.join(name);
+        std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+        std::os::unix::fs::symlink(target, link).unwrap();
+    }
+}
+
 fn a4(host: &Host) {
     let before = canary();
-    let hostile = |dir: &std::path::Path| {
-        let bundle = own_bundle(host.image, dir);
-        let dev = bundle.rootfs.join("dev");
-        std::os::unix::fs::symlink("/proc/sys/kernel/core_pattern", dev.join("null")).unwrap();
-        std::fs::create_dir_all(dev.join("pts")).unwrap();
-        std::os::unix::fs::symlink("/proc/sysrq-trigger", dev.join("pts/0")).unwrap();
-        std::os::unix::fs::symlink("/proc/sys/kernel/core_pattern", dev.join("console")).unwrap();
-        bundle
-    };
-    let bench = Bench::new(hostile);
-    let command =
-        "test -c /dev/null && echo x > /dev/null && ls /dev/pts/0 /dev/console 2>/dev/null; echo ok";
+    let bench = Bench::new(|dir| own_bundle(host.image, dir));
+    let rootfs = &bench.backend.bundle.rootfs;
+    let no_fresh_dev = with(|p| p.deny_devices = false);
+
+    // The links of the CVEs: with the control the container's /dev holds none of them.
+    let hostile = [
+        ("null", "/proc/sys/kernel/core_pattern"),
+        ("pts/0", "/proc/sysrq-trigger"),
+        ("console", "/proc/sys/kernel/core_pattern"),
+    ];
+    let command = "test -c /dev/null && ! test -L /dev/null && echo x > /dev/null && echo null; \
+                   for f in /dev/pts/0 /dev/console; do test -L $f && echo LINK $f; done; echo ok";
+    plant(rootfs, &hostile);
     let held = bench.run(&Profile::fixed(), command);
-    assert_eq!((held.code(), held.output.as_str()), (Some(0), "ok\n"), "{held:?}");
-    // Without a /dev of its own the container gets the image's, and libcontainer's own check refuses it.
-    let freed = bench.run(&with(|p| p.deny_devices = false), command);
-    assert!(freed.start_failed.is_some() || freed.output != "ok\n", "{freed:?}");
+    assert_eq!((held.code(), held.output.as_str()), (Some(0), "null\nok\n"), "{held:?}");
+    // Nor when they come and go while the container is created.
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let link = rootfs.join("dev/null");
+            // Bounded, should the other thread fail.
+            for _ in 0..100_000 {
+                if done.load(Ordering::Relaxed) {
+                    break;
+                }
+                let _ = std::fs::remove_file(&link);
+                let _ = std::os::unix::fs::symlink(hostile[0].1, &link);
+                std::thread::sleep(Duration::from_micros(100));
+            }
+        });
+        let tries: Vec<Weak> = (0..5).map(|_| bench.run(&Profile::fixed(), command)).collect();
+        done.store(true, Ordering::Relaxed);
+        for held in tries {
+            assert_eq!((held.code(), held.output.as_str()), (Some(0), "null\nok\n"), "{held:?}");
+        }
+    });
+    // Without it the link is followed; that the name it leads to is taken is what ends the start
+    // (mknod(2) never opens or replaces).
+    plant(rootfs, &hostile);
+    let freed = bench.run(&no_fresh_dev, command);
+    assert!(freed.start_failed.as_ref().is_some_and(|why| why.contains("prepare rootfs")), "{freed:?}");
+    assert_eq!(freed.left, Vec::<String>::new(), "{freed:?}");
     assert_eq!(before, canary());
+
+    // Where the name is free, the image decides where the node is made and what the command gets.
+    let links = [("null", "/planted"), ("console", "/proc/sys/net/ipv4/ip_default_ttl")];
+    let reached = "readlink /dev/null; test -c /planted && echo MADE; readlink /dev/console; true";
+    plant(rootfs, &links);
+    let held = bench.run(&Profile::fixed(), reached);
+    assert_eq!((held.code(), held.output.as_str()), (Some(0), ""), "{held:?}");
+    let freed = bench.run(&no_fresh_dev, reached);
+    assert_eq!(freed.output, "/planted\nMADE\n/proc/sys/net/ipv4/ip_default_ttl\n", "{freed:?}");
+
+    // And what is written to such a device reaches procfs, once identity and read-only paths do not
+    // stand in the way. The file is the network namespace's own, and so harmless.
+    let write = "(echo 65 > /dev/console) 2>/dev/null; cat /proc/sys/net/ipv4/ip_default_ttl";
+    for (fresh_dev, ttl) in [(true, "64\n"), (false, "65\n")] {
+        plant(rootfs, &links[1..]);
+        let profile = with(|p| {
+            p.uid = 0;
+            p.masked_paths = false;
+            p.deny_devices = fresh_dev;
+        });
+        let seen = bench.run(&profile, write);
+        assert_eq!((seen.code(), seen.output.as_str()), (Some(0), ttl), "{seen:?}");
+    }
+    assert_eq!(before, canary());
+    assert_eq!(bench.run(&Profile::fixed(), "echo next").output, "next\n");
 }
 
 fn a5(host: &Host) {

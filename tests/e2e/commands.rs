@@ -1,7 +1,7 @@
 //! Commands that end in every way: each gives its true result, and the next command runs.
 
 use crate::Case;
-use crate::host::{Host, Ran, leftovers};
+use crate::host::{Host, Ran, eventually, leftovers, processes_with};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
@@ -87,21 +87,31 @@ fn order(host: &Host) {
 }
 
 fn file_size(host: &Host) {
-    let ran = run(host, "head -c 2000000 /dev/zero > f; code=$?; ls -l f >&2; exit $code");
-    assert_eq!(ran.cause(), "file_size_limit", "{ran:?}");
-    assert!(ran.output.contains("1048576"), "{ran:?}");
-    let ran = run(host, "node -e \"fs.writeFileSync('f', Buffer.alloc(2<<20))\"");
+    let ran = run(host, "head -c 2000000 /dev/zero > f; code=$?; wc -c < f; exit $code");
+    assert_eq!((ran.code, ran.cause()), (153, "file_size_limit"), "{ran:?}");
+    // The shell may tell of the signal first.
+    assert_eq!(ran.output.lines().last(), Some("1048576"), "{ran:?}");
+    let write = "node -e \"fs.writeFileSync('f', Buffer.alloc(2<<20))\"";
+    let ran = run(host, write);
     assert_eq!((ran.code, ran.cause()), (1, "file_size_limit"), "{ran:?}");
     assert!(ran.output.contains("EFBIG"), "{ran:?}");
+    assert!(ran.run["outcome"]["detail"].as_str().unwrap().starts_with("inferred"), "{ran:?}");
+    let ran = run(host, &format!("{write} 2>/dev/null; code=$?; wc -c < f; exit $code"));
+    assert_eq!((ran.code, ran.output.as_str()), (1, "1048576\n"), "{ran:?}");
 }
 
 fn work_full(host: &Host) {
-    let ran = run(host, "i=0; while head -c 1000000 /dev/zero > f$i; do i=$((i+1)); done; exit 1");
+    let one_mib = "node -e \"for(let i=0;;i++)fs.writeFileSync('f'+i,Buffer.alloc(1<<20,1))\"";
+    let empty = "node -e \"for(let i=0;i<4200;i++)fs.writeFileSync('e'+i,'')\"";
+    for (command, what) in [(one_mib, "bytes"), (empty, "inodes")] {
+        let ran = run(host, command);
+        assert_eq!((ran.code, ran.cause()), (1, "work_full"), "{ran:?}");
+        assert!(ran.output.contains("ENOSPC"), "{ran:?}");
+        assert_eq!(ran.run["outcome"]["detail"], format!("/work has no {what} left"), "{ran:?}");
+    }
+    let ran = run(host, "i=0; while head -c 1048576 /dev/zero > f$i; do i=$((i+1)); done; exit 1");
     assert_eq!((ran.code, ran.cause()), (1, "work_full"), "{ran:?}");
-    assert!(ran.run["outcome"]["detail"].as_str().unwrap().contains("bytes"), "{ran:?}");
-    let ran = run(host, "node -e \"for(let i=0;i<4200;i++)fs.writeFileSync('e'+i,'')\"");
-    assert_eq!((ran.code, ran.cause()), (1, "work_full"), "{ran:?}");
-    assert!(ran.run["outcome"]["detail"].as_str().unwrap().contains("inodes"), "{ran:?}");
+    assert_eq!(ran.run["outcome"]["oom_kills"], 0, "{ran:?}");
 }
 
 fn fork_without_end(host: &Host) {
@@ -136,37 +146,49 @@ fn deadline(host: &Host) {
 
 fn cancel(host: &Host) {
     let session = session(host);
-    let command =
-        "(setsid sh -c 'trap \"\" TERM; while :; do date >> /tmp/beat; sleep 0.1; done' &) ; kill -STOP $$";
-    let args = ["commands", "start", &session, "--step-key", "c1", "--json", "--command", command];
-    let run = host.sal(&args).ok().json();
-    let id = run["run_id"].as_str().unwrap();
-    std::thread::sleep(Duration::from_millis(500));
+    let command = "(setsid sh -c 'trap \"\" TERM; while :; do echo beat; sleep 0.1; done' &) ; kill -STOP $$";
+    let id = host.begin(&session, "c1", command);
+    assert!(eventually(|| host.log(&session, &id, 0).starts_with(b"beat\n")), "no heartbeat");
     let start = Instant::now();
-    host.sal(&["commands", "cancel", &session, "--run-id", id]).ok();
+    host.sal(&["commands", "cancel", &session, "--run-id", &id]).ok();
     assert!(start.elapsed() < Duration::from_secs(5));
     let left = leftovers();
     assert!(left.is_empty(), "the cancel was answered before all was gone: {left:?}");
-    let seen = host.sal(&["commands", "inspect", &session, "--run-id", id, "--json"]).ok().json();
+    let seen = host.inspect(&session, &id);
+    assert_eq!((&seen["state"], &seen["cleanup"]), (&"finished".into(), &"confirmed".into()), "{seen}");
     assert_eq!(seen["outcome"]["cause"], "cancelled", "{seen}");
-    let again = host.sal(&["commands", "cancel", &session, "--run-id", id]);
+    let beats = host.log(&session, &id, 0);
+    assert_eq!(seen["output"]["stored_bytes"], beats.len(), "{seen}");
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(host.log(&session, &id, 0) == beats, "a later heartbeat");
+    let again = host.sal(&["commands", "cancel", &session, "--run-id", &id]);
     assert!(format!("{}{}", again.stdout, again.stderr).contains("already finished"), "{again:?}");
 }
 
 fn detached(host: &Host) {
+    let session = session(host);
     let start = Instant::now();
-    let ran = run(host, "echo before; setsid sleep 60 & exit 3");
-    assert_eq!((ran.code, ran.output.as_str()), (3, "before\n"), "{ran:?}");
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let ran = host.run(&session, "echo before; setsid sleep 8061 & exit 3");
+    let took = start.elapsed();
+    assert_eq!((ran.code, ran.cause(), ran.output.as_str()), (3, "exited", "before\n"), "{ran:?}");
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert_eq!(processes_with("8061"), Vec::<i32>::new(), "the sleeper lives");
 }
 
 fn loopback(host: &Host) {
     let ran = run(
         host,
         "node -e \"const s=require('http').createServer((q,r)=>r.end('ok')).listen(0,'127.0.0.1',async()=>{\
-         const t=await (await fetch('http://localhost:'+s.address().port)).text();console.log(t);s.close()})\"",
+         for(const h of ['127.0.0.1','localhost']){const r=await fetch('http://'+h+':'+s.address().port);\
+         console.log(r.status,await r.text())}s.close()})\"",
     );
-    assert_eq!((ran.code, ran.output.as_str()), (0, "ok\n"), "{ran:?}");
+    assert_eq!((ran.code, ran.output.as_str()), (0, "200 ok\n200 ok\n"), "{ran:?}");
+    // An address of RFC 5737, which nobody has.
+    let ran = run(
+        host,
+        "node -e \"fetch('http://192.0.2.1').catch(e=>{console.log(e.cause.code);process.exit(9)})\"",
+    );
+    assert_eq!((ran.code, ran.output.as_str()), (9, "ENETUNREACH\n"), "{ran:?}");
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
     let ran = run(
@@ -181,7 +203,7 @@ fn loopback(host: &Host) {
 fn npm_install(host: &Host) {
     let start = Instant::now();
     let ran = run(host, "npm install left-pad");
-    assert_eq!(ran.code, 1, "{ran:?}");
+    assert_eq!((ran.code, ran.cause()), (1, "exited"), "{ran:?}");
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(ran.output.contains("ENOTCACHED") || ran.output.contains("offline"), "{ran:?}");
 }

@@ -1,10 +1,14 @@
 //! A service of the test's own, driven through the `sal` executable as a user would.
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use salaam::api::client::Client;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// The executable under test.
 pub const SAL: &str = env!("CARGO_BIN_EXE_sal");
@@ -227,9 +231,54 @@ impl Host {
         Ran { code: seen.code, output: seen.stdout, stderr: seen.stderr, run }
     }
 
+    /// Starts a command without waiting for it; answers the run's id.
+    pub fn begin(&self, session: &str, key: &str, command: &str) -> String {
+        let args = ["commands", "start", session, "--step-key", key, "--json", "--command", command];
+        self.sal(&args).ok().json()["run_id"].as_str().unwrap().to_owned()
+    }
+
+    /// A run as it is now.
+    pub fn inspect(&self, session: &str, run: &str) -> Value {
+        self.sal(&["commands", "inspect", session, "--run-id", run, "--json"]).ok().json()
+    }
+
+    /// Every run of a session.
+    pub fn runs(&self, session: &str) -> Vec<Value> {
+        let listed = self.sal(&["commands", "list", session, "--json"]).ok().json();
+        listed["runs"].as_array().unwrap().clone()
+    }
+
+    /// The bytes of a run's output from `offset`, as a pipe gets them.
+    pub fn log(&self, session: &str, run: &str, offset: u64) -> Vec<u8> {
+        let offset = offset.to_string();
+        let args = ["commands", "logs", session, "--run-id", run, "--offset", &offset];
+        let output = self.command(&args).output().unwrap();
+        assert!(output.status.success(), "{:?}", Seen::from(output));
+        output.stdout
+    }
+
+    /// A typed client of the service's socket.
+    pub async fn client(&self) -> Client {
+        Client::connect(&self.state()).await.unwrap()
+    }
+
+    /// Process id of the service.
+    pub fn pid(&self) -> Pid {
+        let status = self.sal(&["service", "status", "--json"]).ok().json();
+        Pid::from_raw(status["pid"].as_i64().unwrap().try_into().unwrap())
+    }
+
+    /// Ends the service as a crash would, and waits until its lock is free.
+    pub fn kill_service(&self) {
+        kill(self.pid(), Signal::SIGKILL).unwrap();
+        let lock = self.state().join("lock");
+        let free = || fs::File::open(&lock).unwrap().try_lock().is_ok();
+        assert!(eventually(free), "a killed service still holds its lock");
+    }
+
     /// Resident memory of the service, in KiB.
     pub fn service_rss(&self) -> u64 {
-        let pid = self.sal(&["service", "status", "--json"]).ok().json()["pid"].as_u64().unwrap();
+        let pid = self.pid();
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").parse().unwrap()
@@ -242,8 +291,31 @@ impl Drop for Host {
     }
 }
 
-/// What of ours is on the host: cgroups, supervisors, mounts.
-pub fn leftovers() -> Vec<String> {
+/// Runs what a typed client does.
+pub fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    runtime.worker_threads(1).enable_all().build().unwrap().block_on(work)
+}
+
+/// Waits up to ten seconds until `holds` does; answers whether it did.
+pub fn eventually(holds: impl Fn() -> bool) -> bool {
+    let end = Instant::now() + Duration::from_secs(10);
+    while !holds() {
+        if Instant::now() > end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// How often the summary of `node --test` has this very line, such as `pass 36`.
+pub fn summary(output: &str, line: &str) -> usize {
+    output.lines().filter(|l| l.trim_start_matches(['#', 'ℹ', ' ']) == line).count()
+}
+
+/// Cgroups of ours on the host.
+pub fn cgroups() -> Vec<String> {
     let mut left = Vec::new();
     let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
     dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path()));
@@ -254,13 +326,33 @@ pub fn leftovers() -> Vec<String> {
             }
         }
     }
+    left
+}
+
+/// Ids and arguments of all processes.
+fn processes() -> Vec<(i32, Vec<Vec<u8>>)> {
+    let mut all = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let cmdline = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let words: Vec<&[u8]> = cmdline.split(|b| *b == 0).collect();
-        if words.get(1).is_some_and(|w| *w == b"supervise") {
-            left.push(format!("supervisor {}", entry.file_name().to_string_lossy()));
+        if let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() {
+            let cmdline = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            all.push((pid, cmdline.split(|b| *b == 0).map(<[u8]>::to_vec).collect()));
         }
     }
+    all
+}
+
+/// Processes, in containers too, with `word` among their arguments.
+pub fn processes_with(word: &str) -> Vec<i32> {
+    let has = |words: &Vec<Vec<u8>>| words.iter().any(|w| w == word.as_bytes());
+    processes().into_iter().filter(|(_, words)| has(words)).map(|(pid, _)| pid).collect()
+}
+
+/// What of ours is on the host: cgroups, supervisors, mounts.
+pub fn leftovers() -> Vec<String> {
+    let mut left = cgroups();
+    let supervises = |words: &Vec<Vec<u8>>| words.get(1).is_some_and(|w| w == b"supervise");
+    let supervisors = processes().into_iter().filter(|(_, words)| supervises(words));
+    left.extend(supervisors.map(|(pid, _)| format!("supervisor {pid}")));
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     left.extend(mounts.lines().filter(|l| l.contains("/sal-")).map(str::to_owned));
     left

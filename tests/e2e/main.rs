@@ -7,6 +7,7 @@
 
 mod attacks;
 mod bad_input;
+mod clients;
 mod commands;
 mod document;
 mod host;
@@ -40,7 +41,9 @@ fn main() {
             }
         }
     }
-    for cases in [service::CASES, traps::CASES, bad_input::CASES, document::CASES, negatives::CASES] {
+    for cases in
+        [service::CASES, clients::CASES, traps::CASES, bad_input::CASES, document::CASES, negatives::CASES]
+    {
         for (name, case) in cases {
             trials.push(trial((*name).to_owned(), *case));
         }

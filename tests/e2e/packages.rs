@@ -1,7 +1,7 @@
 //! Real projects from the npm registry give the result that they give outside.
 
 use crate::Case;
-use crate::host::{Host, fixture};
+use crate::host::{Host, fixture, summary};
 
 pub const CASES: &[Case] = &[
     ("main_job_fastify_error_36_pass", error),
@@ -18,7 +18,7 @@ fn passes(host: &Host, project: &str, tests: u32) {
     assert_eq!(ran.cause(), "exited");
     for (word, count) in [("tests", tests), ("pass", tests), ("fail", 0)] {
         let line = format!("{word} {count}");
-        assert!(ran.output.lines().any(|l| l.trim_start_matches(['#', 'ℹ', ' ']) == line), "{line}: {ran:?}");
+        assert_eq!(summary(&ran.output, &line), 1, "{line}: {ran:?}");
     }
 }
 
@@ -50,9 +50,12 @@ fn npm_test(host: &Host) {
     let project = host.project("npm", &[("package.json", package), ("a.test.js", test)]);
     let session = host.session(&project);
     let ran = host.run(&session, "npm test");
-    assert_eq!(ran.code, 0, "{ran:?}");
+    assert_eq!((ran.code, ran.cause()), (0, "exited"), "{ran:?}");
+    assert_eq!((summary(&ran.output, "pass 1"), summary(&ran.output, "fail 0")), (1, 1), "{ran:?}");
     let ran = host.run(&session, r#"node -p 'const u=os.userInfo(); u.uid+":"+u.gid+":"+u.homedir'"#);
     assert_eq!((ran.code, ran.output.trim()), (0, "65532:65532:/tmp/home"), "{ran:?}");
     let names: Vec<_> = std::fs::read_dir(&project).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names.len(), 2, "something was written into the project: {names:?}");
+    let view = host.sal(&["workspace", "inspect", &session, "--json"]).ok().json();
+    assert_eq!(view["changes"], serde_json::json!([]), "something was written into the source: {view}");
 }

@@ -1,10 +1,9 @@
 //! libcontainer's traps that no other suite walks into (ARCHITECTURE.md, "Supervisor").
 
-use crate::host::{Host, Image, Seen, image_store, leftovers};
+use crate::host::{Host, Image, Seen, eventually, image_store, leftovers};
 use crate::weak::{Bench, own_bundle};
 use salaam::domain::profile::Profile;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 pub const CASES: &[(&str, fn())] = &[
     ("exe_the_groups_of_the_service_do_not_reach_a_command", groups),
@@ -33,20 +32,14 @@ fn killed_supervisor() {
     let host = Host::start(Image::Musl);
     let before = supervisors();
     let session = host.session(&host.project("p", &[("a.txt", b"a")]));
-    let args = ["commands", "start", &session, "--json", "--command", "sleep 25"];
-    let run = host.sal(&args).ok().json()["run_id"].as_str().unwrap().to_owned();
-    let state = || host.sal(&["commands", "inspect", &session, "--run-id", &run, "--json"]).ok().json();
-    let end = Instant::now() + Duration::from_secs(10);
-    while state()["state"] != "running" && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let run = host.begin(&session, "k", "sleep 25");
+    let state = || host.inspect(&session, &run);
+    eventually(|| state()["state"] == "running");
     // The container's first process looks like its supervisor, so all of them are ours to see go.
     if let Some(pid) = supervisors().into_iter().filter(|pid| !before.contains(pid)).min() {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     }
-    while state()["state"] == "running" && Instant::now() < end {
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    eventually(|| state()["state"] != "running");
     let seen = state();
     assert_eq!((&seen["state"], &seen["cleanup"]), (&"interrupted".into(), &"confirmed".into()), "{seen}");
     assert_eq!(seen["outcome"]["exit_code"], serde_json::Value::Null, "an invented status: {seen}");

@@ -105,7 +105,7 @@ async fn serve(
         stopping.stop();
         closed
     });
-    let served = server::serve(bound, api).await;
+    let served = server::serve(bound, api, server::Peers::own()).await;
     if on_signal.is_finished() {
         on_signal.await.unwrap_or(Ok(()))?;
     } else {
