@@ -59,7 +59,7 @@ mod injected {
     ///
     /// # Errors
     /// `return(EIO)`, `return(ENOSPC)`, `return(EBUSY)` and `return(EROFS)` answer that error;
-    /// `return(kill)` ends the process as SIGKILL does.
+    /// `return(kill)` ends the process as SIGKILL does, `return(kill_both)` its parent with it.
     pub fn reach(boundary: &str, side: Side, subject: &str) -> io::Result<()> {
         let point = format!("{boundary}.{}", if side == Side::Before { "before" } else { "after" });
         note("passed", &point, subject);
@@ -69,10 +69,14 @@ mod injected {
 
     fn strike(point: &str, subject: &str, action: Option<&str>) -> io::Result<()> {
         use nix::errno::Errno;
+        use nix::unistd::{Pid, getppid};
         note("struck", point, subject);
         match action {
-            Some("kill") => {
-                let _ = nix::sys::signal::kill(nix::unistd::Pid::this(), nix::sys::signal::Signal::SIGKILL);
+            Some(how @ ("kill" | "kill_both")) => {
+                if how == "kill_both" && getppid() != Pid::from_raw(1) {
+                    let _ = nix::sys::signal::kill(getppid(), nix::sys::signal::Signal::SIGKILL);
+                }
+                let _ = nix::sys::signal::kill(Pid::this(), nix::sys::signal::Signal::SIGKILL);
                 // The signal is on its way; nothing more may happen here.
                 loop {
                     std::thread::park();

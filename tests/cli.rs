@@ -201,3 +201,13 @@ fn cli_help_and_version_go_to_standard_output() {
         assert!(!out.stdout.is_empty() && out.stderr.is_empty());
     }
 }
+
+/// The points of injected faults are for the crash matrix alone.
+#[cfg(not(feature = "failpoints"))]
+#[test]
+fn svc1_the_executable_has_no_fault_points() {
+    let program = std::fs::read(env!("CARGO_BIN_EXE_sal")).unwrap();
+    let has = |word: &[u8]| program.windows(word.len()).any(|part| part == word);
+    assert!(has(b"control.sock"), "the search finds what is there");
+    assert!(!has(b"SAL_FAULT_TRACE") && !has(b"FAILPOINTS"));
+}

@@ -98,9 +98,8 @@ impl NativeExecutor {
             .kill_on_drop(false)
             .spawn()
             .map_err(ExecError::Spawn)?;
-        fault::reach("spawn", Side::After, job.run_id.as_str()).map_err(ExecError::Spawn)?;
         self.fresh.lock().unwrap_or_else(PoisonError::into_inner).insert(job.run_id.clone(), child);
-        Ok(())
+        fault::reach("spawn", Side::After, job.run_id.as_str()).map_err(ExecError::Spawn)
     }
 
     /// The living supervisor of a run: the process of the recorded id and start time.

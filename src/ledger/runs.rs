@@ -194,12 +194,15 @@ impl Ledger {
     }
 }
 
-/// The name of a transaction among the points of `fault`: by the last thing that it says.
+/// The name of a transaction among the points of `fault`.
 fn boundary(events: &[RunEvent]) -> &'static str {
-    match events.last() {
-        Some(RunEvent::Ended { .. } | RunEvent::Lost { .. }) => "commit.exit",
-        Some(RunEvent::CancelRequested) => "commit.cancel",
-        _ => "commit.removal",
+    let has = |f: fn(&RunEvent) -> bool| events.iter().any(f);
+    if has(|e| matches!(e, RunEvent::Ended { .. } | RunEvent::Lost { .. })) {
+        "commit.exit"
+    } else if has(|e| matches!(e, RunEvent::CancelRequested)) {
+        "commit.cancel"
+    } else {
+        "commit.removal"
     }
 }
 

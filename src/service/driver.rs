@@ -62,16 +62,16 @@ pub(super) struct Live {
 
 /// Starts the driver of `run` and enters it among the live ones.
 pub(super) fn spawn(core: &Arc<Core>, backend: &Backend, run: Run, begin: Begin) -> watch::Receiver<Run> {
-    let (publish, watch) = watch::channel(run.clone());
-    let (orders, inbox) = mpsc::unbounded_channel();
     let id = run.intent.run_id.clone();
-    let driver = Driver {
-        tracker: Tracker::new(run, core.profile.file_size),
-        core: Arc::clone(core),
-        backend: backend.clone(),
-        publish,
-        due: Instant::now(),
-    };
+    let mut tracker = Tracker::new(run, core.profile.file_size);
+    if matches!(begin, Begin::Adopt) {
+        // Before anybody can ask: no moment may show it as an ordinary run.
+        tracker.adopted(ADOPTED);
+    }
+    let (publish, watch) = watch::channel(tracker.run().clone());
+    let (orders, inbox) = mpsc::unbounded_channel();
+    let driver =
+        Driver { tracker, core: Arc::clone(core), backend: backend.clone(), publish, due: Instant::now() };
     // The lock keeps a quick driver from leaving before it was entered.
     let mut live = core.live();
     let task = tokio::spawn(driver.drive(begin, inbox)).abort_handle();

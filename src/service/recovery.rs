@@ -14,6 +14,7 @@ use super::tracker::{Tracker, uncertain};
 use crate::domain::ids::RunId;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Cleanup, Run, RunEvent};
+use crate::fault::{self, Side};
 use crate::ledger::Facts;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -52,6 +53,7 @@ pub(super) async fn take_up(core: &Arc<Core>, runs: Vec<Run>) -> Result<(), Refu
                 );
             }
             (Action::Adopt, Some(backend)) => {
+                let _ = fault::reach("adopt", Side::Before, run.intent.run_id.as_str());
                 driver::spawn(core, backend, run, Begin::Adopt);
             }
             (Action::Settle(why), _) => dead.push((run, why)),

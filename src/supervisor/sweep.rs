@@ -9,7 +9,7 @@ use crate::exec::lock;
 use crate::fault::{self, Side};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -39,8 +39,7 @@ pub fn main() -> ExitCode {
             Err(e) => vec![format!("the supervisor of {}: {e}", run_dir.display())],
         })
         .collect();
-    println!("{}", serde_json::to_string(&all).unwrap_or_default());
-    ExitCode::SUCCESS
+    answer(&all)
 }
 
 /// Prints the JSON list of what lives of a run: its supervisor and the processes of its container. Nothing
@@ -62,8 +61,16 @@ pub fn look(run_dir: &Path, container: &str) -> ExitCode {
         // What cannot be seen may live.
         Err(e) => alive.push(format!("unknown ({e})")),
     }
-    println!("{}", serde_json::to_string(&alive).unwrap_or_default());
-    ExitCode::SUCCESS
+    answer(&alive)
+}
+
+/// Prints the answer. Whoever asked may be dead; what was done stands all the same.
+fn answer(value: &impl serde::Serialize) -> ExitCode {
+    let text = serde_json::to_vec(value).unwrap_or_default();
+    match std::io::stdout().write_all(&text) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
 }
 
 fn take_over(run_dir: &Path) -> std::io::Result<Option<File>> {

@@ -45,8 +45,9 @@ fn verbatim() {
     assert!(log.stdout.contains("pass 36"), "{log:?}");
     let late = of_run("cancel");
     assert!(format!("{}{}", late.stdout, late.stderr).contains("already finished"), "{late:?}");
-    let reconcile = of_run("reconcile");
-    assert_eq!(reconcile.code, 125, "{reconcile:?}");
+    // Nothing about it is uncertain: it is answered as it is.
+    let reconcile = of_run("reconcile").ok();
+    assert!(reconcile.stdout.contains("finished"), "{reconcile:?}");
 }
 
 /// Splits as a shell would, with single quotes only.

@@ -81,7 +81,7 @@ fn one_winner() {
         (host.service_start_with(&["--json"]), begin.elapsed())
     };
     let tries: Vec<_> = std::thread::scope(|scope| {
-        let starts: Vec<_> = (0..20).map(|_| scope.spawn(&start)).collect();
+        let starts: Vec<_> = (0..20).map(|_| scope.spawn(start)).collect();
         starts.into_iter().map(|s| s.join().unwrap()).collect()
     });
     let (won, lost): (Vec<_>, Vec<_>) = tries.into_iter().partition(|(seen, _)| seen.code == 0);

@@ -1,0 +1,204 @@
+//! The child process: the real service over the native executor, driven by JSON lines on its standard
+//! input, one answer a line on its standard output.
+
+use crate::world::{Plain, Proof};
+use salaam::domain::ids::{RunId, SessionId};
+use salaam::domain::job::Bundle;
+use salaam::domain::refusal::Refusal;
+use salaam::domain::relpath::RelPath;
+use salaam::domain::run::{Run, RunState};
+use salaam::domain::session::SessionKind;
+use salaam::exec::native::NativeExecutor;
+use salaam::service::startup::Opened;
+use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::io::BufRead;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+/// What the child is started with.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Setup {
+    pub state: PathBuf,
+    pub coding: PathBuf,
+    pub bundle: Bundle,
+    pub boot: String,
+    pub deadline_ms: u64,
+    pub removal_ms: u64,
+    pub reopen_ms: u64,
+}
+
+/// What the child is asked.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Ask {
+    Session {
+        project: PathBuf,
+    },
+    Start {
+        session: SessionId,
+        key: String,
+        command: String,
+    },
+    Running {
+        session: SessionId,
+        run: RunId,
+    },
+    Settled {
+        session: SessionId,
+        run: RunId,
+    },
+    Run {
+        session: SessionId,
+        run: RunId,
+    },
+    Runs {
+        session: SessionId,
+    },
+    Cancel {
+        session: SessionId,
+        run: RunId,
+    },
+    Reconcile {
+        session: SessionId,
+        run: RunId,
+    },
+    Status,
+    /// Moves the wall clock that the ledger sees.
+    Jump {
+        hours: i64,
+    },
+    /// Allocates until the kernel ends the process.
+    Hog,
+    Stop,
+}
+
+pub fn main(setup: &OsStr) -> ExitCode {
+    let setup: Setup = serde_json::from_slice(setup.as_encoded_bytes()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    match runtime.block_on(serve(setup)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(refusal) => {
+            say(&json!({ "denied": refusal }));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn say(value: &Value) {
+    println!("{value}");
+}
+
+async fn serve(setup: Setup) -> Result<(), Refusal> {
+    let opened = Opened::open(&setup.state).await?;
+    let executor = NativeExecutor::new(PathBuf::from("/proc/self/exe"), opened.state().runs());
+    executor.settle().await.unwrap();
+    let hours = Arc::new(AtomicI64::new(0));
+    let wall = {
+        let hours = Arc::clone(&hours);
+        move || jiff::Timestamp::now() + jiff::SignedDuration::from_hours(hours.load(Ordering::SeqCst))
+    };
+    let backend =
+        Backend { executor: Arc::new(executor), bundle: setup.bundle, probe: "/proc/self/exe".into() };
+    let graces = Graces {
+        deadline: Duration::from_millis(setup.deadline_ms),
+        removal: Duration::from_millis(setup.removal_ms),
+        reopen: Duration::from_millis(setup.reopen_ms),
+    };
+    let chosen = opened.with_graces(graces).with_clock(Arc::new(wall)).choose_in_boot(
+        Some(backend),
+        Some(Arc::new(Plain(setup.coding))),
+        setup.boot,
+    );
+    let service = chosen.recover().await?.prove(&Proof).await?.ready();
+    say(&json!({ "ready": service.status().ready, "reason": service.status().reason }));
+    let (tell, mut lines) = tokio::sync::mpsc::unbounded_channel();
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|l| tell.send(l))
+    });
+    while let Some(line) = lines.recv().await {
+        let ask: Ask = serde_json::from_str(&line).unwrap();
+        if let Ask::Jump { hours: to } = ask {
+            hours.store(to, Ordering::SeqCst);
+            say(&json!({}));
+            continue;
+        }
+        let stop = matches!(ask, Ask::Stop);
+        say(&match answer(&service, ask).await {
+            Ok(value) => value,
+            Err(refusal) => json!({ "error": refusal }),
+        });
+        if stop {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn answer(service: &Service, ask: Ask) -> Result<Value, Refusal> {
+    let value = |run: Run| serde_json::to_value(run).unwrap();
+    Ok(match ask {
+        Ask::Session { project } => {
+            let made = CreateSession { kind: SessionKind::Coding, cwd: project };
+            json!({ "session": service.create_session(made).await?.id })
+        }
+        Ask::Start { session, key, command } => {
+            let step_key = Some(salaam::domain::ids::StepKey::parse(&key).unwrap());
+            let req = StartCommand { step_key, command, cwd: RelPath::default(), revision: None };
+            value(service.start_command(&session, req).await?)
+        }
+        Ask::Running { session, run } => {
+            let past = |run: &Run| run.state == RunState::Running || settled(run);
+            value(until(service, &session, &run, past).await?)
+        }
+        Ask::Settled { session, run } => value(until(service, &session, &run, settled).await?),
+        Ask::Run { session, run } => value(service.run(&session, &run).await?),
+        Ask::Runs { session } => serde_json::to_value(service.runs(&session).await?).unwrap(),
+        Ask::Cancel { session, run } => value(service.cancel(&session, &run).await?.run),
+        Ask::Reconcile { session, run } => value(service.reconcile(&session, &run).await?),
+        Ask::Status => {
+            let status = service.status();
+            json!({ "ready": status.ready, "reason": status.reason })
+        }
+        Ask::Hog => {
+            let mut hoard: Vec<Vec<u8>> = Vec::new();
+            loop {
+                hoard.push(vec![1; 1 << 20]);
+                tokio::task::yield_now().await;
+            }
+        }
+        Ask::Jump { .. } => json!({}),
+        Ask::Stop => {
+            service.shutdown(false).await?;
+            json!({ "stopped": true })
+        }
+    })
+}
+
+async fn until(
+    service: &Service,
+    session: &SessionId,
+    run: &RunId,
+    done: impl Fn(&Run) -> bool,
+) -> Result<Run, Refusal> {
+    loop {
+        let mut watch = service.follow(session, run).await?;
+        let seen = watch.wait_for(&done).await.map(|run| run.clone());
+        match seen {
+            Ok(run) => return Ok(run),
+            // Its driver ended, or waits for the ledger.
+            Err(_) => {
+                let now = service.run(session, run).await?;
+                if done(&now) {
+                    return Ok(now);
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+}
