@@ -141,11 +141,12 @@ impl Job {
             }
             // 137 alone is no proof: a kill must have been counted.
             Kind::Oom => {
-                let killed = number(&outcome["oom_kills"]) > 0;
-                (cause == "oom" || cause == "exited")
-                    && exit == Some(137)
-                    && killed
-                    && output.starts_with(&line)
+                let killed = number(&outcome["oom_kills"]) > 0 && (cause == "oom" || cause == "exited");
+                // At the limit the kernel may go on reclaiming the program's own pages instead, so that
+                // the command crawls into its deadline; the peak says so.
+                let limit = salaam::domain::profile::Profile::fixed().memory_bytes;
+                let starved = cause == "deadline" && number(&run["headroom"]["memory_peak"]) == limit;
+                (killed || starved) && exit == Some(137) && output.starts_with(&line)
             }
         };
         if run["state"] == "finished" && meant { Verdict::Meant } else { Verdict::Wrong }
