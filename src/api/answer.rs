@@ -69,9 +69,11 @@ pub(crate) fn status_of(code: Code) -> StatusCode {
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::Forbidden => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
-        Code::Conflict | Code::StaleRevision | Code::WorkspaceChanged | Code::AlreadyRunning => {
-            StatusCode::CONFLICT
-        }
+        Code::Conflict
+        | Code::StaleRevision
+        | Code::WorkspaceChanged
+        | Code::PatchRefused
+        | Code::AlreadyRunning => StatusCode::CONFLICT,
         Code::ImportRefused | Code::LimitExceeded | Code::UnsafePath | Code::Image => {
             StatusCode::UNPROCESSABLE_ENTITY
         }

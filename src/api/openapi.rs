@@ -81,7 +81,7 @@ names!(Cleanup: None Pending Confirmed Uncertain);
 names!(Cause: Exited Signalled Deadline Cancelled Oom PidsLimit FileSizeLimit WorkFull OutputChanged
     BackendLost StartFailed Interrupted);
 names!(Code: Invalid NotFound NotBuilt Forbidden Busy Conflict StaleRevision WorkspaceChanged
-    ImportRefused LimitExceeded NotReady ProofFailed Image UnsafePath AlreadyRunning NotRunning Host
+    ImportRefused PatchRefused LimitExceeded NotReady ProofFailed Image UnsafePath AlreadyRunning NotRunning Host
     Internal);
 
 #[cfg(test)]

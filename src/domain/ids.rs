@@ -14,6 +14,36 @@ pub struct BadId {
 
 const RULE: &str = "expected its prefix and 32 lowercase hex digits";
 
+macro_rules! text_form {
+    ($name:ident) => {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                Self::parse(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> Self {
+                id.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::parse(text)
+            }
+        }
+    };
+}
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $prefix:literal, $kind:literal) => {
         $(#[$doc])*
@@ -48,31 +78,7 @@ macro_rules! id {
             }
         }
 
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = BadId;
-            fn try_from(text: String) -> Result<Self, BadId> {
-                Self::parse(&text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(id: $name) -> Self {
-                id.0
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = BadId;
-            fn from_str(text: &str) -> Result<Self, BadId> {
-                Self::parse(text)
-            }
-        }
+        text_form!($name);
     };
 }
 
@@ -82,63 +88,55 @@ id!(/** One intended execution of one command. */ RunId, "run-", "run id");
 id!(/** A container; also the name of its cgroup. */ ContainerId, "sal-", "container id");
 id!(/** The one launch attempt of a run. */ ExecId, "exe-", "exec id");
 
-/// A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters
-/// without a space.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct StepKey(String);
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
 
-impl StepKey {
-    /// Longest key, in bytes.
-    pub const MAX: usize = 128;
+        impl $name {
+            /// Longest key, in bytes.
+            pub const MAX: usize = 128;
 
-    /// Parses a key.
-    ///
-    /// # Errors
-    /// [`BadId`] when it is empty, too long or not printable ASCII.
-    pub fn parse(text: &str) -> Result<Self, BadId> {
-        if !text.is_empty() && text.len() <= Self::MAX && text.bytes().all(|b| b.is_ascii_graphic()) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(BadId {
-                text: text.chars().filter(|c| !c.is_control()).take(80).collect(),
-                kind: "step key",
-                rule: "expected 1 to 128 printable ASCII characters without spaces",
-            })
+            /// Parses a key.
+            ///
+            /// # Errors
+            /// [`BadId`] when it is empty, too long or not printable ASCII.
+            pub fn parse(text: &str) -> Result<Self, BadId> {
+                if !text.is_empty() && text.len() <= Self::MAX && text.bytes().all(|b| b.is_ascii_graphic()) {
+                    Ok(Self(text.to_owned()))
+                } else {
+                    Err(BadId {
+                        text: text.chars().filter(|c| !c.is_control()).take(80).collect(),
+                        kind: $kind,
+                        rule: "expected 1 to 128 printable ASCII characters without spaces",
+                    })
+                }
+            }
+
+            /// The text form.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
         }
-    }
 
-    /// The text form.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        text_form!($name);
+    };
 }
 
-impl std::fmt::Display for StepKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for StepKey {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
-        Self::parse(&text)
-    }
-}
-
-impl From<StepKey> for String {
-    fn from(key: StepKey) -> Self {
-        key.0
-    }
-}
-
-impl std::str::FromStr for StepKey {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        Self::parse(text)
-    }
-}
+key!(
+    /** A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters
+    without a space. */
+    StepKey,
+    "step key"
+);
+key!(
+    /** The caller's id of one tool call, which makes a patch idempotent in its session (FT.3): 1 to 128
+    printable ASCII characters without a space. */
+    CallId,
+    "call id"
+);
 
 #[cfg(test)]
 mod tests {
@@ -152,6 +150,7 @@ mod tests {
         assert!(RunId::parse("run-../../etc").is_err());
         assert!(StepKey::parse("a b").is_err() && StepKey::parse("").is_err());
         assert!(StepKey::parse(&"k".repeat(129)).is_err());
+        assert!(CallId::parse(&"k".repeat(128)).is_ok() && CallId::parse("a\n").is_err());
         assert_eq!(StepKey::parse("test-v1").unwrap().as_str(), "test-v1");
     }
 }

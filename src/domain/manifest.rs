@@ -41,6 +41,12 @@ impl TreeManifest {
         &self.files
     }
 
+    /// The file at `path`.
+    pub fn file(&self, path: &RelPath) -> Option<&FileEntry> {
+        let found = self.files.binary_search_by(|file| file.path.cmp(path));
+        found.ok().and_then(|index| self.files.get(index))
+    }
+
     /// Directories that hold nothing, sorted.
     pub fn empty_dirs(&self) -> &[RelPath] {
         &self.empty_dirs

@@ -3,6 +3,7 @@
 
 pub mod change;
 pub mod digest;
+pub mod files;
 pub mod ids;
 pub mod job;
 pub mod manifest;

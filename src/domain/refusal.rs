@@ -24,6 +24,8 @@ pub enum Code {
     WorkspaceChanged,
     /// The project cannot be imported as it is (WS.1–3).
     ImportRefused,
+    /// A patch does not fit the current files, or may not make what it asks for (FT.2).
+    PatchRefused,
     /// A named limit is exceeded.
     LimitExceeded,
     /// The service does not grant new runs now; the message says why (CMD.9).

@@ -85,6 +85,12 @@ impl RelPath {
         &self.0
     }
 
+    /// True for `other` itself and for everything below it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        let below = self.0.strip_prefix(&other.0);
+        other.is_root() || below.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// True for the root itself.
     pub fn is_root(&self) -> bool {
         self.0.is_empty()
@@ -128,5 +134,8 @@ mod tests {
         assert!(RelPath::parse(&vec!["d"; 16].join("/")).is_ok());
         assert_eq!(RelPath::parse(&vec!["d"; 17].join("/")), Err(BadPath::TooDeep));
         assert_eq!(RelPath::parse(&"n".repeat(256)), Err(BadPath::NameTooLong));
+        let path = |text| RelPath::parse(text).unwrap();
+        assert!(path("a/b").is_within(&path("a")) && path("a").is_within(&path("a")));
+        assert!(path("a").is_within(&path("")) && !path("ab").is_within(&path("a")));
     }
 }

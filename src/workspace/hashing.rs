@@ -9,21 +9,21 @@ const THREADS: usize = 4;
 const SMALL: usize = 64 << 10;
 
 /// Gives the digest of each content, in order.
-pub(super) fn hash_all(contents: &[Vec<u8>]) -> Vec<Digest> {
+pub(super) fn hash_all<T: AsRef<[u8]> + Sync>(contents: &[T]) -> Vec<Digest> {
     let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(THREADS));
     hash(contents, threads)
 }
 
-fn hash(contents: &[Vec<u8>], threads: usize) -> Vec<Digest> {
-    let total: usize = contents.iter().map(Vec::len).sum();
+fn hash<T: AsRef<[u8]> + Sync>(contents: &[T], threads: usize) -> Vec<Digest> {
+    let total: usize = contents.iter().map(|content| content.as_ref().len()).sum();
     if threads < 2 || total < SMALL || contents.len() < 2 {
-        return contents.iter().map(|content| Digest::of(content)).collect();
+        return contents.iter().map(|content| Digest::of(content.as_ref())).collect();
     }
     let mut bytes = 0;
     let middle = contents
         .iter()
         .position(|content| {
-            bytes += content.len();
+            bytes += content.as_ref().len();
             bytes >= total / 2
         })
         .map_or(1, |index| (index + 1).min(contents.len() - 1));

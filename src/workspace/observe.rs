@@ -10,6 +10,7 @@ use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Excluded, PathChange};
 use rustix::io::Errno;
 use std::convert::Infallible;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// What a root holds now.
@@ -68,14 +69,18 @@ impl Observed {
 /// # Errors
 /// [`ObserveError`] when `root` itself is missing, no directory or a symlink.
 pub fn observe(root: &Path, limits: &Limits) -> Result<Observed, ObserveError> {
+    let Ok(walked) = walk::walk(open(root)?, limits, &mut ReadOnly);
+    Ok(Observed { manifest: walked.manifest, excluded: walked.excluded, refused: walked.refused })
+}
+
+/// Opens the directory of a revision.
+pub(super) fn open(root: &Path) -> Result<OwnedFd, ObserveError> {
     let failed = |source| ObserveError { path: root.to_owned(), source };
     let parent = root.parent().ok_or_else(|| failed(Errno::INVAL.into()))?;
     let name = root.file_name().ok_or_else(|| failed(Errno::INVAL.into()))?;
     // The last component is ours and never a symlink; those above belong to the operator.
     let path = parent.canonicalize().map_err(failed)?.join(name);
-    let root = beneath::root(&path).map_err(|errno| failed(errno.into()))?;
-    let Ok(walked) = walk::walk(root, limits, &mut ReadOnly);
-    Ok(Observed { manifest: walked.manifest, excluded: walked.excluded, refused: walked.refused })
+    beneath::root(&path).map_err(|errno| failed(errno.into()))
 }
 
 struct ReadOnly;

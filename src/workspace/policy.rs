@@ -1,5 +1,6 @@
 //! The rules of a workspace as values: its limits (WS.3), and what makes two names one (WS.2).
 
+use crate::domain::files::answer::FileLimits;
 use caseless::Caseless as _;
 use unicode_normalization::UnicodeNormalization as _;
 
@@ -33,6 +34,20 @@ impl Limits {
             components: crate::domain::relpath::MAX_COMPONENTS,
             revisions: 32,
             kept_bytes: 160 << 20,
+        }
+    }
+}
+
+impl From<&Limits> for FileLimits {
+    fn from(limits: &Limits) -> Self {
+        Self {
+            files: limits.files,
+            entries: limits.entries,
+            total_bytes: limits.total_bytes,
+            file_bytes: limits.file_bytes,
+            path_components: limits.components as u64,
+            revisions: limits.revisions,
+            kept_bytes: limits.kept_bytes,
         }
     }
 }

@@ -120,6 +120,9 @@ impl std::fmt::Display for Refused {
             Kind::Hardlink { links } => write!(f, "'{path}' is a hardlink: the file has {links} names"),
             Kind::Special(special) => write!(f, "'{path}' is {}", special.noun()),
             Kind::Traversal => write!(f, "'{path}' leads out of the tree (traversal)"),
+            Kind::Collision { twin } if twin == path => {
+                write!(f, "'{path}' would be both a file and a directory")
+            }
             Kind::Collision { twin } => {
                 write!(f, "'{path}' and '{twin}' collide: they are one name where case or Unicode form ")?;
                 write!(f, "is ignored (spelled '{}' and '{}')", ascii(path), ascii(twin))

@@ -5,10 +5,15 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admitted;
+mod contents;
 mod limits;
+mod pages;
+mod patches;
 mod races;
 mod refused;
 mod roots;
+mod seeds;
+mod sequences;
 
 use salaam::domain::ids::WorkspaceId;
 use salaam::workspace::import::{ImportError, Imported, import};
