@@ -35,6 +35,8 @@ fn json_usage_errors_exit_2_in_both_forms() {
         &["commands", "start", SESSION, "--command", "true", "--cwd", "../x"],
         &["commands", "start", SESSION, "--command", "true", "--step-key", "a b"],
         &["session", "inspect", "nonsense"],
+        &["tool", "call", SESSION, "salaam_rm"],
+        &["tool", "call", SESSION, "salaam_files", "--call-id", "a b"],
         &["service", "start", "--coding-executor", "oci"],
         &["service", "start", "--coding-executor", "docker", "--coding-root", "/x"],
     ] {
@@ -57,6 +59,7 @@ fn json_no_service_is_one_error_and_exit_125() {
         &["session", "list"],
         &["session", "rm", SESSION],
         &["workspace", "inspect", SESSION],
+        &["tool", "call", SESSION, "salaam_files"],
         &["commands", "start", SESSION, "--command", "true", "--wait"],
         &["commands", "list", SESSION],
     ] {

@@ -6,7 +6,10 @@ mod dice;
 
 pub use dice::Dice;
 use rusqlite::{Connection, Transaction, params};
+use salaam::domain::change::{Base, TreeChange};
 use salaam::domain::digest::Digest;
+use salaam::domain::files::answer::FileLimits;
+use salaam::domain::files::request::Patch;
 use salaam::domain::ids::{ContainerId, ExecId, RunId, SessionId, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
 use salaam::domain::manifest::{FileEntry, TreeManifest};
@@ -15,6 +18,9 @@ use salaam::domain::relpath::RelPath;
 use salaam::exec::{Executor, Fut};
 use salaam::service::Backend;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::workspace::contents;
+use salaam::workspace::patch::{self, Published};
+use salaam::workspace::policy::Limits;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -145,6 +151,25 @@ impl WorkspacePort for Plain {
 
     fn observe(&self, root: &Path) -> Result<Observation, Refusal> {
         Ok(Observation { manifest: tree(root), excluded: vec![] })
+    }
+
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+        contents::read(root, files).map_err(|e| Refusal::from(&e))
+    }
+
+    fn plan(
+        &self,
+        root: &Path,
+        base: Base,
+        tree: &TreeManifest,
+        patch: &Patch,
+    ) -> Result<TreeChange, Refusal> {
+        let read = |file: &FileEntry| contents::read_one(root, file);
+        patch::plan(&Published { base, tree, read }, patch, &Limits::fixed())
+    }
+
+    fn limits(&self) -> FileLimits {
+        (&Limits::fixed()).into()
     }
 
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {

@@ -1,8 +1,8 @@
 //! A typed client of the control socket: one process, one connection, kept alive between requests.
 
 use super::socket;
-use super::wire::{self, ENDED, STORED, TOTAL, TRUNCATED};
-use crate::domain::ids::{RunId, SessionId};
+use super::wire::{self, CALL_ID, ENDED, STORED, TOTAL, TRUNCATED};
+use crate::domain::ids::{CallId, RunId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
@@ -155,6 +155,24 @@ impl Client {
         self.call(Method::GET, &format!("/v1/sessions/{id}/workspace"), None::<&()>, ANSWER).await
     }
 
+    /// `POST /v1/sessions/{id}/tools/{tool}`: calls a tool with `request` as it is.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of the connection.
+    pub async fn call_tool(
+        &mut self,
+        id: &SessionId,
+        tool: &str,
+        call: Option<&CallId>,
+        request: Vec<u8>,
+    ) -> Result<serde_json::Value, Refusal> {
+        let path = format!("/v1/sessions/{id}/tools/{tool}");
+        let header = call.map(|call| (CALL_ID, call.as_str()));
+        let response = self.exchange(Method::POST, &path, header, request, LONG_ANSWER).await?;
+        let bytes = whole(response.into_body(), &self.state, ANSWER).await?;
+        serde_json::from_slice(&bytes).map_err(|error| not_understood(&error.to_string()))
+    }
+
     /// `POST /v1/sessions/{id}/commands`, with `wait` until the run is settled.
     ///
     /// # Errors
@@ -252,20 +270,30 @@ impl Client {
         body: Option<&impl Serialize>,
         limit: Duration,
     ) -> Result<Response<Incoming>, Refusal> {
-        let internal = |error: &dyn std::fmt::Display| {
-            Refusal::new(Code::Internal, format!("the request could not be made: {error}"), "report this")
-        };
         let body = match body {
-            Some(value) => serde_json::to_vec(value).map_err(|e| internal(&e))?,
+            Some(value) => serde_json::to_vec(value).map_err(|e| unmade(&e))?,
             None => Vec::new(),
         };
-        let request = Request::builder()
+        self.exchange(method, path, None, body, limit).await
+    }
+
+    async fn exchange(
+        &mut self,
+        method: Method,
+        path: &str,
+        header: Option<(&str, &str)>,
+        body: Vec<u8>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, Refusal> {
+        let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header(HOST, "salaam")
-            .header(CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|e| internal(&e))?;
+            .header(CONTENT_TYPE, "application/json");
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
+        }
+        let request = request.body(Full::new(Bytes::from(body))).map_err(|e| unmade(&e))?;
         // The service closes idle connections; nothing of this request has been sent yet.
         if self.sender.ready().await.is_err() {
             (self.sender, self.service_pid) = open(&self.state).await?;
@@ -279,6 +307,10 @@ impl Client {
         let bytes = whole(response.into_body(), &self.state, ANSWER).await?;
         Err(refusal_of(status, &bytes))
     }
+}
+
+fn unmade(error: &dyn std::fmt::Display) -> Refusal {
+    Refusal::new(Code::Internal, format!("the request could not be made: {error}"), "report this")
 }
 
 async fn open(state: &Path) -> Result<(SendRequest<Full<Bytes>>, Option<i32>), Refusal> {

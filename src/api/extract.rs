@@ -7,6 +7,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Bytes;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
@@ -50,7 +51,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for InBody<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, Failure> {
-        let bytes = read(request.into_body()).await?;
+        let bytes = read(request.into_body(), MAX_BODY).await?;
         match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Self(value)),
             Err(bad) => Err(Failure::invalid(
@@ -61,8 +62,19 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for InBody<T> {
     }
 }
 
-async fn read(body: Body) -> Result<hyper::body::Bytes, Failure> {
-    let reading = Limited::new(body, MAX_BODY).collect();
+/// A body of at most `MOST` bytes, as it came.
+pub(crate) struct InBytes<const MOST: usize>(pub(crate) Bytes);
+
+impl<S: Send + Sync, const MOST: usize> FromRequest<S> for InBytes<MOST> {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Failure> {
+        read(request.into_body(), MOST).await.map(Self)
+    }
+}
+
+async fn read(body: Body, most: usize) -> Result<Bytes, Failure> {
+    let reading = Limited::new(body, most).collect();
     let Ok(done) = tokio::time::timeout(BODY_TIMEOUT, reading).await else {
         let message = format!("the request body did not arrive within {} s", BODY_TIMEOUT.as_secs());
         return Err(Failure::with_status(
@@ -75,7 +87,7 @@ async fn read(body: Body) -> Result<hyper::body::Bytes, Failure> {
         Err(error) if error.is::<http_body_util::LengthLimitError>() => Err(Failure::with_status(
             Refusal::new(
                 Code::LimitExceeded,
-                format!("the request body is larger than {MAX_BODY} bytes, the limit"),
+                format!("the request body is larger than {most} bytes, the limit"),
                 "send less at a time",
             ),
             StatusCode::PAYLOAD_TOO_LARGE,

@@ -1,6 +1,6 @@
 //! The interface's description, generated from the types and routes.
 
-use super::routes::{commands, logs, service, sessions};
+use super::routes::{commands, logs, service, sessions, tools};
 use crate::domain::manifest::Change;
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::Code;
@@ -32,6 +32,8 @@ use utoipa::{OpenApi, PartialSchema, ToSchema};
         commands::cancel,
         commands::reconcile,
         logs::logs,
+        tools::list,
+        tools::call,
     )
 )]
 struct V1;

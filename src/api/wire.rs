@@ -21,6 +21,10 @@ pub const TRUNCATED: &str = "salaam-output-truncated";
 /// Header of an answer with output: whether no more bytes will be stored.
 pub const ENDED: &str = "salaam-output-ended";
 
+/// Header of a tool call: the caller's id of it. The calls themselves are those of
+/// [`crate::domain::files`].
+pub const CALL_ID: &str = "salaam-call-id";
+
 /// The one form of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ErrorBody {

@@ -19,6 +19,7 @@ mod run_text;
 mod service;
 mod session;
 mod terminal;
+mod tool;
 mod verbs;
 mod workspace;
 

@@ -2,7 +2,7 @@
 
 use super::failure::Done;
 use super::output::Output;
-use super::{attach, commands, image, mcp, openapi, proof, service, session, workspace};
+use super::{attach, commands, image, mcp, openapi, proof, service, session, tool, workspace};
 use clap::{Parser, Subcommand};
 
 /// Private copies of projects, commands in hardened containers, and a durable record of both.
@@ -27,6 +27,9 @@ enum Verb {
     /// Look at a session's private copy
     #[command(subcommand)]
     Workspace(Workspace),
+    /// Call a session's tools as a model does
+    #[command(subcommand)]
+    Tool(Tool),
     /// Run commands in containers
     #[command(subcommand)]
     Commands(Commands),
@@ -77,6 +80,12 @@ enum Workspace {
     Diff(workspace::diff::Diff),
     /// Adopt reviewed edits of the current root as a new revision
     Refresh(workspace::refresh::Refresh),
+}
+
+#[derive(Debug, Subcommand)]
+enum Tool {
+    /// Call a tool with the JSON on standard input
+    Call(tool::call::Call),
 }
 
 #[derive(Debug, Subcommand)]
@@ -134,6 +143,7 @@ impl Sal {
             Verb::Workspace(Workspace::Inspect(verb)) => verb.run(out),
             Verb::Workspace(Workspace::Diff(verb)) => verb.run(),
             Verb::Workspace(Workspace::Refresh(verb)) => verb.run(),
+            Verb::Tool(Tool::Call(verb)) => verb.run(out),
             Verb::Commands(Commands::Start(verb)) => verb.run(out),
             Verb::Commands(Commands::Inspect(verb)) => verb.run(out),
             Verb::Commands(Commands::Logs(verb)) => verb.run(out),

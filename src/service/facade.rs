@@ -5,8 +5,9 @@ use super::driver::Live;
 use super::types::{
     CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
 };
-use super::{output, reconcile, sessions, start};
-use crate::domain::ids::{RunId, SessionId};
+use super::{files, output, reconcile, sessions, start};
+use crate::domain::files::{Answer, Request};
+use crate::domain::ids::{CallId, RunId, SessionId};
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{HistoryEntry, OutputSize, Run};
@@ -75,13 +76,7 @@ impl Service {
     /// `not_found`; `forbidden` for an ordinary session.
     pub async fn inspect_workspace(&self, id: &SessionId) -> Result<WorkspaceView, Refusal> {
         let session = self.core.ledger.session(id).await?;
-        let workspace = session.workspace.ok_or_else(|| {
-            Refusal::new(
-                Code::Forbidden,
-                format!("session {id} is an ordinary one; it has no workspace"),
-                "make a coding session with `sal session create --coding`",
-            )
-        })?;
+        let workspace = files::workspace_of(&session)?.clone();
         let published = self.core.ledger.manifest(&workspace.id, workspace.revision).await?;
         let (port, root) = (self.core.workspaces()?, PathBuf::from(&workspace.root));
         let observed = blocking(move || port.observe(&root)).await?;
@@ -98,6 +93,22 @@ impl Service {
             changes: changes.map(|(path, change)| PathChange { path, change }).collect(),
             excluded,
         })
+    }
+
+    /// Does what `salaam_files` asks. A patch whose call id is known answers what it made then.
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for an ordinary session, and for a patch of an ended one; `invalid`,
+    /// `stale_revision`, `workspace_changed`, `patch_refused`, `limit_exceeded`; `conflict` for a call id
+    /// with other arguments.
+    pub async fn files(
+        &self,
+        id: &SessionId,
+        call: Option<CallId>,
+        request: Request,
+    ) -> Result<Answer, Refusal> {
+        let (core, id) = (Arc::clone(&self.core), id.clone());
+        to_the_end(async move { files::run(&core, &id, call, request).await }).await
     }
 
     /// Starts a command, or answers the original run of its step key. Returns once the intent is

@@ -1,9 +1,12 @@
 //! What the service needs from its neighbours, as narrow traits; the assembly in `cli` wires the
 //! real ones.
 
+use crate::domain::change::{Base, TreeChange};
 use crate::domain::digest::Digest;
+use crate::domain::files::answer::FileLimits;
+use crate::domain::files::request::Patch;
 use crate::domain::ids::WorkspaceId;
-use crate::domain::manifest::TreeManifest;
+use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::refusal::Refusal;
 use crate::domain::session::Excluded;
 use crate::exec::Fut;
@@ -42,6 +45,27 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// # Errors
     /// A refusal that names what cannot be read or exceeds a limit.
     fn observe(&self, root: &Path) -> Result<Observation, Refusal>;
+
+    /// Reads `files` of the revision in `root`: of each its published content, or why it is not to be had.
+    ///
+    /// # Errors
+    /// `workspace_changed` when `root` itself cannot be opened.
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal>;
+
+    /// Plans a patch of the revision `base`, which holds `tree` in `root`. Nothing is written.
+    ///
+    /// # Errors
+    /// The refusal of FT.2 or WS.1–3 that applies.
+    fn plan(
+        &self,
+        root: &Path,
+        base: Base,
+        tree: &TreeManifest,
+        patch: &Patch,
+    ) -> Result<TreeChange, Refusal>;
+
+    /// What no revision may exceed.
+    fn limits(&self) -> FileLimits;
 
     /// Deletes every revision of `id`; one that is absent is no error.
     ///

@@ -7,3 +7,4 @@ mod peer;
 mod rig;
 mod routes;
 mod socket;
+mod tools;

@@ -3,10 +3,13 @@
 
 use salaam::api::routes::Api;
 use salaam::api::{server, socket};
+use salaam::domain::change::{Base, TreeChange};
 use salaam::domain::digest::Digest;
+use salaam::domain::files::answer::FileLimits;
+use salaam::domain::files::request::Patch;
 use salaam::domain::ids::{SessionId, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
-use salaam::domain::manifest::TreeManifest;
+use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::Refusal;
 use salaam::domain::session::Excluded;
 use salaam::exec::Fut;
@@ -14,6 +17,8 @@ use salaam::exec::scripted::Scripted;
 use salaam::service::Backend;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
 use salaam::service::startup::Opened;
+use salaam::workspace::patch::{self, Published};
+use salaam::workspace::policy::Limits;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -39,6 +44,19 @@ impl WorkspacePort for NoProject {
 
     fn observe(&self, _root: &Path) -> Result<Observation, Refusal> {
         Ok(Observation::default())
+    }
+
+    fn read(&self, _root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+        panic!("the tree is empty; {files:?}")
+    }
+
+    fn plan(&self, _: &Path, base: Base, tree: &TreeManifest, patch: &Patch) -> Result<TreeChange, Refusal> {
+        let read = |file: &FileEntry| -> Result<Vec<u8>, Refusal> { panic!("the tree is empty; {file:?}") };
+        patch::plan(&Published { base, tree, read }, patch, &Limits::fixed())
+    }
+
+    fn limits(&self) -> FileLimits {
+        (&Limits::fixed()).into()
     }
 
     fn remove(&self, _id: &WorkspaceId) -> Result<(), Refusal> {

@@ -23,6 +23,7 @@ async fn json_every_failure_has_the_one_error_form() {
     let none = "ses-00000000000000000000000000000000";
     let run = "run-00000000000000000000000000000000";
     let large = vec![b' '; 1024 * 1024 + 1];
+    let vast = vec![b' '; 8 * 1024 * 1024 + 1];
     let unknown = br#"{"command":"true","comand":"false"}"#;
     let cases: Vec<(&str, String, &[u8], u16, &str)> = vec![
         ("GET", "/nowhere".into(), b"", 404, "not_found"),
@@ -46,7 +47,17 @@ async fn json_every_failure_has_the_one_error_form() {
         ("GET", "/v1/proof".into(), b"", 404, "not_found"),
         ("GET", format!("/v1/sessions/{session}/workspace/diff"), b"", 501, "not_built"),
         ("POST", format!("/v1/sessions/{session}/workspace/refresh"), b"", 501, "not_built"),
-        ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), b"{}", 501, "not_built"),
+        ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), b"{}", 400, "invalid"),
+        ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), &vast, 413, "limit_exceeded"),
+        ("POST", format!("/v1/sessions/{session}/tools/salaam_command"), b"{}", 501, "not_built"),
+        ("POST", format!("/v1/sessions/{session}/tools/salaam_rm"), b"{}", 400, "invalid"),
+        (
+            "POST",
+            format!("/v1/sessions/{none}/tools/salaam_files"),
+            br#"{"operation":"inspect"}"#,
+            404,
+            "not_found",
+        ),
     ];
     for (method, path, body, status, code) in cases {
         let (got, answer) = rig.ask(method, &path, body).await;

@@ -5,5 +5,6 @@ pub(crate) mod logs;
 mod router;
 pub(crate) mod service;
 pub(crate) mod sessions;
+pub(crate) mod tools;
 
 pub use router::{Api, router};

@@ -1,6 +1,6 @@
 //! Which path leads where, and what the handlers share.
 
-use super::{commands, logs, service as own, sessions};
+use super::{commands, logs, service as own, sessions, tools};
 use crate::api::answer::Failure;
 use crate::api::extract::MAX_BODY;
 use crate::domain::refusal::{Code, Refusal};
@@ -48,6 +48,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/shutdown", post(own::shutdown))
         .route("/v1/proof", get(own::proof))
         .route("/v1/openapi.json", get(own::openapi))
+        .route("/v1/tools", get(tools::list))
         .route("/v1/sessions", post(sessions::create).get(sessions::list))
         .route("/v1/sessions/{session}", get(sessions::inspect))
         .route("/v1/sessions/{session}", delete(sessions::remove))
@@ -55,7 +56,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/sessions/{session}/workspace", get(sessions::workspace))
         .route("/v1/sessions/{session}/workspace/diff", get(sessions::diff))
         .route("/v1/sessions/{session}/workspace/refresh", post(sessions::refresh))
-        .route("/v1/sessions/{session}/tools/{tool}", post(sessions::tool))
+        .route("/v1/sessions/{session}/tools/{tool}", post(tools::call))
         .route("/v1/sessions/{session}/commands", post(commands::start).get(commands::list))
         .route("/v1/sessions/{session}/commands/{run}", get(commands::inspect))
         .route("/v1/sessions/{session}/commands/{run}/logs", get(logs::logs))

@@ -95,14 +95,3 @@ pub(crate) async fn diff(InPath(_): InPath<SessionId>) -> Failure {
 pub(crate) async fn refresh(InPath(_): InPath<SessionId>) -> Failure {
     Failure::not_built("workspace refresh")
 }
-
-/// The model's tools: not built yet.
-pub(crate) async fn tool(InPath((_, tool)): InPath<(SessionId, String)>) -> Failure {
-    let known = matches!(tool.as_str(), "salaam_files" | "salaam_command");
-    if known {
-        Failure::not_built(&tool)
-    } else {
-        let named: String = tool.chars().take(80).collect();
-        Failure::invalid(format!("there is no tool '{named}'"), "the tools are salaam_files, salaam_command")
-    }
-}

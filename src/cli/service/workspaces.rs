@@ -1,9 +1,15 @@
 //! The workspace store as the service wants it.
 
+use crate::domain::change::{Base, TreeChange};
+use crate::domain::files::answer::FileLimits;
+use crate::domain::files::request::Patch;
 use crate::domain::ids::WorkspaceId;
+use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::service::ports::{Imported, Observation, WorkspacePort};
+use crate::workspace::contents;
 use crate::workspace::observe::observe;
+use crate::workspace::patch::{self, Published};
 use crate::workspace::store::Store;
 use std::path::Path;
 
@@ -43,6 +49,25 @@ impl WorkspacePort for Workspaces {
             format!("the workspace holds what no revision may hold: {}", seen.refused),
             "remove it from the workspace's directory, or adopt your edits with `sal workspace refresh`",
         ))
+    }
+
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+        contents::read(root, files).map_err(|e| Refusal::from(&e))
+    }
+
+    fn plan(
+        &self,
+        root: &Path,
+        base: Base,
+        tree: &TreeManifest,
+        patch: &Patch,
+    ) -> Result<TreeChange, Refusal> {
+        let read = |file: &FileEntry| contents::read_one(root, file);
+        patch::plan(&Published { base, tree, read }, patch, self.store.limits())
+    }
+
+    fn limits(&self) -> FileLimits {
+        self.store.limits().into()
     }
 
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {

@@ -1,0 +1,3 @@
+//! `sal tool …`.
+
+pub(crate) mod call;
