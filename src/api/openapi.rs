@@ -83,8 +83,8 @@ names!(Cleanup: None Pending Confirmed Uncertain);
 names!(Cause: Exited Signalled Deadline Cancelled Oom PidsLimit FileSizeLimit WorkFull OutputChanged
     BackendLost StartFailed Interrupted);
 names!(Code: Invalid NotFound NotBuilt Forbidden Busy Conflict StaleRevision WorkspaceChanged
-    ImportRefused PatchRefused LimitExceeded NotReady ProofFailed Image UnsafePath AlreadyRunning NotRunning Host
-    Internal);
+    ImportRefused PatchRefused LimitExceeded NotReady ProofFailed Image UnsafePath AlreadyRunning
+    NotRunning Host Internal);
 
 #[cfg(test)]
 mod tests {

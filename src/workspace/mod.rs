@@ -17,6 +17,7 @@ pub mod import;
 pub mod observe;
 pub mod patch;
 pub mod policy;
+mod problem;
 pub mod refused;
 pub mod store;
 mod walk;

@@ -9,6 +9,7 @@ use super::admission;
 use super::edit::{self, Misfit};
 use super::exclusion;
 use super::policy::Limits;
+use super::problem::{Problem, Problems, by_itself};
 use crate::domain::change::{Base, TreeChange};
 use crate::domain::digest::Digest;
 use crate::domain::files::request::{Edit, FilePatch, Patch};
@@ -17,9 +18,6 @@ use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
 use std::collections::{BTreeMap, BTreeSet};
-
-/// Most problems that one refusal names.
-const NAMED: usize = 20;
 
 /// A published revision that a patch is made from, and how the content of one of its files is had.
 pub struct Published<'a, R> {
@@ -52,57 +50,24 @@ where
             Err(problem) => problems.push(problem),
         }
     }
-    problems.check()?;
     let target = next.tree(from.tree);
     let refused = admission::judge(&target, limits);
-    if !refused.is_empty() {
-        let code = if refused.only_limits() { Code::LimitExceeded } else { Code::PatchRefused };
-        for one in refused.listed() {
-            problems.push(Problem { code, said: one.to_string() });
-        }
-        problems.total = usize::try_from(refused.total()).unwrap_or(usize::MAX);
-    } else if target.files() == from.tree.files() {
+    if problems.is_empty() {
+        problems = Problems::of(&refused);
+    } else {
+        // Without the files that do not fit, the tree as a whole says nothing; what one name or one file
+        // may not be is true by itself.
+        refused
+            .listed()
+            .iter()
+            .filter(|one| by_itself(&one.kind))
+            .for_each(|one| problems.push(Problem::of(one)));
+    }
+    if problems.is_empty() && target.files() == from.tree.files() {
         problems.push(Problem { code: Code::PatchRefused, said: "the patch changes no file".to_owned() });
     }
     problems.check()?;
     Ok(TreeChange { base: from.base.clone(), written: next.written(from.tree), target })
-}
-
-/// Why one file of a patch does not fit.
-struct Problem {
-    code: Code,
-    said: String,
-}
-
-#[derive(Default)]
-struct Problems {
-    named: Vec<Problem>,
-    total: usize,
-}
-
-impl Problems {
-    fn push(&mut self, problem: Problem) {
-        self.total += 1;
-        if self.named.len() < NAMED {
-            self.named.push(problem);
-        }
-    }
-
-    /// The refusal of the whole patch, if there is a problem; it has the code of the first.
-    fn check(&self) -> Result<(), Refusal> {
-        let Some(first) = self.named.first() else { return Ok(()) };
-        let mut lines: Vec<_> = self.named.iter().map(|problem| problem.said.as_str()).collect();
-        let more = format!("{} more are not listed", self.total - self.named.len());
-        if self.total > self.named.len() {
-            lines.push(&more);
-        }
-        let hint = match first.code {
-            Code::LimitExceeded => "make less of it, or delete files that are not needed",
-            Code::Invalid => "correct the request and send it whole",
-            _ => "read the files again, then send the whole patch anew",
-        };
-        Err(Refusal::new(first.code, format!("nothing was changed: {}", lines.join("\n")), hint))
-    }
 }
 
 /// The tree that comes to be.

@@ -207,6 +207,13 @@ fn ft2_revision_and_hashes_must_be_those_of_the_current_files() {
     // All problems are named at once, up to a bound.
     let message = said((0..25).map(|i| delete(&format!("n{i}"), now.clone())).collect(), Code::PatchRefused);
     assert!(message.contains("'n0' is not") && message.ends_with("5 more are not listed"), "{message}");
+    let mixed =
+        vec![delete("c", now.clone()), write(".env", None, ""), write("d", None, &"x".repeat(262_145))];
+    let message = said(mixed, Code::PatchRefused);
+    assert!(
+        message.contains("'c'") && message.contains("'.env'") && message.contains("'d' has"),
+        "{message}"
+    );
     // What is there already is told, when it is exactly that.
     for asked in [write("a", old.clone(), "new"), edits("a", old.clone(), &[("old", "new")])] {
         assert!(said(vec![asked], Code::PatchRefused).contains("the patch is already applied to it"));
