@@ -2,6 +2,7 @@
 //! import this one.
 
 pub mod change;
+pub mod diff;
 pub mod digest;
 pub mod ids;
 pub mod job;

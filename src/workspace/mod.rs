@@ -2,12 +2,14 @@
 //! its revisions lie.
 //!
 //! `policy`, `refused`, `exclusion` and `admission` decide over values; `walk` and the modules that
-//! use it (`import`, `observe`) read a tree through directory descriptors; `store` and `coding_root`
-//! own the directories below the coding root.
+//! use it (`import`, `observe`) read a tree through directory descriptors, `contents` single files;
+//! `store` and `coding_root` own the directories below the coding root; `diff` compares revisions.
 
 pub mod admission;
 mod beneath;
 pub mod coding_root;
+pub mod contents;
+pub mod diff;
 mod durable;
 pub mod exclusion;
 mod hashing;

@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admitted;
+mod diff;
+mod diff_trees;
 mod limits;
 mod races;
 mod refused;
