@@ -6,6 +6,7 @@ mod dice;
 
 pub use dice::Dice;
 use rusqlite::{Connection, Transaction, params};
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::ids::{ContainerId, ExecId, RunId, SessionId, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
@@ -14,7 +15,8 @@ use salaam::domain::refusal::Refusal;
 use salaam::domain::relpath::RelPath;
 use salaam::exec::{Executor, Fut};
 use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
+use salaam::workspace::diff::revisions;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -150,6 +152,10 @@ impl WorkspacePort for Plain {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         std::fs::remove_dir_all(self.0.join(id.as_str())).unwrap();
         Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -1,6 +1,7 @@
 //! The interface's description, generated from the types and routes.
 
-use super::routes::{commands, logs, service, sessions};
+use super::routes::{commands, diff, logs, service, sessions};
+use crate::domain::diff::{Content, FileChange};
 use crate::domain::manifest::Change;
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::Code;
@@ -32,6 +33,7 @@ use utoipa::{OpenApi, PartialSchema, ToSchema};
         commands::cancel,
         commands::reconcile,
         logs::logs,
+        diff::diff,
     )
 )]
 struct V1;
@@ -76,6 +78,8 @@ macro_rules! names {
 
 names!(SessionKind: Ordinary Coding);
 names!(Change: Added Modified Deleted);
+names!(FileChange: Added Deleted Modified Mode);
+names!(Content: Text Control Binary);
 names!(RunState: Requested Creating Running Finishing Finished Interrupted);
 names!(Cleanup: None Pending Confirmed Uncertain);
 names!(Cause: Exited Signalled Deadline Cancelled Oom PidsLimit FileSizeLimit WorkFull OutputChanged

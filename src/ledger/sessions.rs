@@ -174,6 +174,21 @@ impl Ledger {
         .await
     }
 
+    /// Reads the directory of a published revision.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`].
+    pub async fn root(&self, workspace: &WorkspaceId, revision: u32) -> Result<String, LedgerError> {
+        let id = workspace.clone();
+        self.read(move |tx| {
+            tx.prepare_cached("SELECT root FROM revisions WHERE workspace_id = ?1 AND revision = ?2")?
+                .query_row(params![id.as_str(), revision], |row| row.get(0))
+                .optional()?
+                .ok_or_else(|| LedgerError::Absent { kind: "revision", id: format!("{revision} of {id}") })
+        })
+        .await
+    }
+
     /// Ends a session; its workspace and runs stay. Ending twice is no error.
     ///
     /// # Errors

@@ -3,9 +3,10 @@
 use super::core::{Core, blocking, to_the_end};
 use super::driver::Live;
 use super::types::{
-    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
+    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceDiff, WorkspaceView,
+    settled,
 };
-use super::{output, reconcile, sessions, start};
+use super::{diff, output, reconcile, sessions, start};
 use crate::domain::ids::{RunId, SessionId};
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::{Code, Refusal};
@@ -75,13 +76,7 @@ impl Service {
     /// `not_found`; `forbidden` for an ordinary session.
     pub async fn inspect_workspace(&self, id: &SessionId) -> Result<WorkspaceView, Refusal> {
         let session = self.core.ledger.session(id).await?;
-        let workspace = session.workspace.ok_or_else(|| {
-            Refusal::new(
-                Code::Forbidden,
-                format!("session {id} is an ordinary one; it has no workspace"),
-                "make a coding session with `sal session create --coding`",
-            )
-        })?;
+        let workspace = session.workspace.ok_or_else(|| sessions::ordinary(id))?;
         let published = self.core.ledger.manifest(&workspace.id, workspace.revision).await?;
         let (port, root) = (self.core.workspaces()?, PathBuf::from(&workspace.root));
         let observed = blocking(move || port.observe(&root)).await?;
@@ -289,6 +284,15 @@ impl Service {
                 "start the service again; it observes them from their records",
             ))
         }
+    }
+
+    /// Compares the initial import with the current revision, or with `revision` (WS.7).
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for an ordinary session; `workspace_changed` naming the files whose
+    /// published bytes an editor has overwritten.
+    pub async fn diff(&self, id: &SessionId, revision: Option<u32>) -> Result<WorkspaceDiff, Refusal> {
+        diff::diff(&self.core, id, revision).await
     }
 
     fn live<T>(&self, each: impl Fn(&RunId, &Live) -> T) -> Vec<T> {

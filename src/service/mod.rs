@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod clock;
 mod core;
+mod diff;
 mod driver;
 pub mod facade;
 mod leftovers;
@@ -29,5 +30,6 @@ pub mod types;
 pub use self::core::Backend;
 pub use facade::Service;
 pub use types::{
-    CancelReply, CreateSession, Graces, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
+    CancelReply, CreateSession, Graces, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceDiff,
+    WorkspaceView, settled,
 };

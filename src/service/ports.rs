@@ -1,6 +1,7 @@
 //! What the service needs from its neighbours, as narrow traits; the assembly in `cli` wires the
 //! real ones.
 
+use crate::domain::diff::Diff;
 use crate::domain::digest::Digest;
 use crate::domain::ids::WorkspaceId;
 use crate::domain::manifest::TreeManifest;
@@ -29,6 +30,15 @@ pub struct Observation {
     pub excluded: Vec<Excluded>,
 }
 
+/// A published revision: where it lies, and what it held when it was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its directory on the host.
+    pub root: PathBuf,
+    /// Its files and empty directories.
+    pub manifest: TreeManifest,
+}
+
 /// Workspaces on disk. All calls block, so the service makes them off its runtime threads.
 pub trait WorkspacePort: Send + Sync + 'static {
     /// Imports `project` as revision 1 of `id`; a refusal leaves nothing behind.
@@ -48,6 +58,12 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// # Errors
     /// A refusal that names what could not be deleted.
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal>;
+
+    /// Compares two published revisions, as they were published.
+    ///
+    /// # Errors
+    /// `workspace_changed` naming the files whose published bytes are no longer there.
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal>;
 }
 
 /// What a passed proof establishes (PRF.3).

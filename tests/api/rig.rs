@@ -3,6 +3,7 @@
 
 use salaam::api::routes::Api;
 use salaam::api::{server, socket};
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::ids::{SessionId, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
@@ -12,8 +13,9 @@ use salaam::domain::session::Excluded;
 use salaam::exec::Fut;
 use salaam::exec::scripted::Scripted;
 use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
 use salaam::service::startup::Opened;
+use salaam::workspace::diff::revisions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -44,6 +46,10 @@ impl WorkspacePort for NoProject {
     fn remove(&self, _id: &WorkspaceId) -> Result<(), Refusal> {
         Ok(())
     }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+    }
 }
 
 struct Proved;
@@ -57,6 +63,11 @@ impl Prover for Proved {
 impl Rig {
     /// Starts and serves in `name` below a fresh private directory.
     pub async fn at(name: &str) -> Self {
+        Self::over(name, Arc::new(NoProject)).await
+    }
+
+    /// [`Rig::at`] with workspaces of its own.
+    pub async fn over(name: &str, workspaces: Arc<dyn WorkspacePort>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join(name);
         let scripted = Scripted::new();
@@ -70,7 +81,7 @@ impl Rig {
         let backend =
             Backend { executor: Arc::new(scripted.clone()), bundle, probe: "/proc/self/exe".into() };
         let opened = Opened::open(&state).await.unwrap();
-        let chosen = opened.choose(Some(backend), Some(Arc::new(NoProject))).unwrap();
+        let chosen = opened.choose(Some(backend), Some(workspaces)).unwrap();
         let service = chosen.recover().await.unwrap().prove(&Proved).await.unwrap().ready();
         let bound = socket::bind(&state).unwrap();
         let api = Api::new(service, state.join("executor-proof.json"));

@@ -44,7 +44,9 @@ async fn json_every_failure_has_the_one_error_form() {
         ("GET", format!("{start}/{run}"), b"", 404, "not_found"),
         ("GET", format!("{start}/{run}/logs?follow=true&limit=1"), b"", 400, "invalid"),
         ("GET", "/v1/proof".into(), b"", 404, "not_found"),
-        ("GET", format!("/v1/sessions/{session}/workspace/diff"), b"", 501, "not_built"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?revision=9"), b"", 404, "not_found"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?revision=x"), b"", 400, "invalid"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?sumary=true"), b"", 400, "invalid"),
         ("POST", format!("/v1/sessions/{session}/workspace/refresh"), b"", 501, "not_built"),
         ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), b"{}", 501, "not_built"),
     ];

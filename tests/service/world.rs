@@ -1,5 +1,6 @@
 //! What every topic needs: workspaces as plain directories, a proof that passes, and a world to start in.
 
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::ids::{RunId, SessionId, StepKey, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
@@ -12,9 +13,10 @@ use salaam::domain::session::{Excluded, Session, SessionKind};
 use salaam::exec::Fut;
 use salaam::exec::scripted::{Play, Scripted};
 use salaam::ledger::Ledger;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
 use salaam::service::startup::Opened;
 use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
+use salaam::workspace::diff::revisions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,6 +66,10 @@ impl WorkspacePort for Plain {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         let _ = std::fs::remove_dir_all(self.0.join(id.as_str()));
         Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -86,11 +86,6 @@ pub(crate) async fn workspace(
     Ok(Json(api.service.inspect_workspace(&id).await?.into()))
 }
 
-/// `workspace diff`: not built yet.
-pub(crate) async fn diff(InPath(_): InPath<SessionId>) -> Failure {
-    Failure::not_built("workspace diff")
-}
-
 /// `workspace refresh`: not built yet.
 pub(crate) async fn refresh(InPath(_): InPath<SessionId>) -> Failure {
     Failure::not_built("workspace refresh")

@@ -1,8 +1,10 @@
 //! The workspace store as the service wants it.
 
+use crate::domain::diff::Diff;
 use crate::domain::ids::WorkspaceId;
 use crate::domain::refusal::{Code, Refusal};
-use crate::service::ports::{Imported, Observation, WorkspacePort};
+use crate::service::ports::{Imported, Observation, Published, WorkspacePort};
+use crate::workspace::diff::revisions;
 use crate::workspace::observe::observe;
 use crate::workspace::store::Store;
 use std::path::Path;
@@ -47,5 +49,9 @@ impl WorkspacePort for Workspaces {
 
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         self.store.remove_workspace(id).map(drop).map_err(|e| Refusal::from(&e))
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
     }
 }
