@@ -17,7 +17,7 @@ mod rig;
 
 use rig::{Dice, Figures, Options, SAL, bar, ms};
 use salaam::domain::manifest::TreeManifest;
-use salaam::workspace::diff::revisions;
+use salaam::workspace::diff::{Revision, revisions};
 use salaam::workspace::observe::observe;
 use salaam::workspace::policy::Limits;
 use serde_json::Value;
@@ -126,7 +126,11 @@ impl World {
                 1 => assert_eq!(quiet(self.git(&[])).code(), Some(1)),
                 2 => assert_eq!(quiet(self.git(&["-U999999", "--full-index"])).code(), Some(1)),
                 _ => {
-                    let [old, new] = [0, 1].map(|at| (self.roots[at].as_path(), &self.manifests[at]));
+                    let [old, new] = [0, 1].map(|at| Revision {
+                        root: &self.roots[at],
+                        elsewhere: None,
+                        manifest: &self.manifests[at],
+                    });
                     assert_eq!(revisions(old, new).unwrap().files.len(), self.files);
                 }
             }

@@ -16,7 +16,7 @@ use salaam::domain::relpath::RelPath;
 use salaam::exec::{Executor, Fut};
 use salaam::service::Backend;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
-use salaam::workspace::diff::revisions;
+use salaam::workspace::diff::{Revision, revisions};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -155,7 +155,9 @@ impl WorkspacePort for Plain {
     }
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -18,9 +18,12 @@ pub(super) async fn diff(
     id: &SessionId,
     revision: Option<u32>,
 ) -> Result<WorkspaceDiff, Refusal> {
-    let workspace = core.ledger.session(id).await?.workspace.ok_or_else(|| sessions::ordinary(id))?;
+    let session = core.ledger.session(id).await?;
+    let workspace = session.workspace.ok_or_else(|| sessions::ordinary(id))?;
     let port = core.workspaces()?;
-    let (from, old) = published(core, &workspace.id, IMPORT).await?;
+    let (from, mut old) = published(core, &workspace.id, IMPORT).await?;
+    // Whoever edits the import by hand and adopts that has overwritten what the diff starts from.
+    old.elsewhere = Some(session.cwd.into());
     let (to, new) = published(core, &workspace.id, revision.unwrap_or(workspace.revision)).await?;
     let diff = blocking(move || port.diff(&old, &new)).await?;
     Ok(WorkspaceDiff { workspace: workspace.id, from, to, diff })
@@ -29,5 +32,5 @@ pub(super) async fn diff(
 async fn published(core: &Core, id: &WorkspaceId, revision: u32) -> Result<(Base, Published), Refusal> {
     let manifest = core.ledger.manifest(id, revision).await?;
     let root = core.ledger.root(id, revision).await?.into();
-    Ok((Base { revision, digest: manifest.digest() }, Published { root, manifest }))
+    Ok((Base { revision, digest: manifest.digest() }, Published { root, elsewhere: None, manifest }))
 }

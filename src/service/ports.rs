@@ -35,6 +35,8 @@ pub struct Observation {
 pub struct Published {
     /// Its directory on the host.
     pub root: PathBuf,
+    /// Where bytes of it may lie that an editor has overwritten there: the project, for the import.
+    pub elsewhere: Option<PathBuf>,
     /// Its files and empty directories.
     pub manifest: TreeManifest,
 }

@@ -8,7 +8,7 @@ use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::{Code, Refusal};
 use salaam::domain::relpath::RelPath;
 use salaam::service::ports::{Imported, Observation, Published, WorkspacePort};
-use salaam::workspace::diff::revisions;
+use salaam::workspace::diff::{Revision, revisions};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -58,7 +58,9 @@ impl WorkspacePort for Fixed {
     }
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -15,7 +15,7 @@ use salaam::exec::scripted::Scripted;
 use salaam::service::Backend;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
 use salaam::service::startup::Opened;
-use salaam::workspace::diff::revisions;
+use salaam::workspace::diff::{Revision, revisions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -48,7 +48,9 @@ impl WorkspacePort for NoProject {
     }
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -16,7 +16,7 @@ use salaam::ledger::Ledger;
 use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
 use salaam::service::startup::Opened;
 use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
-use salaam::workspace::diff::revisions;
+use salaam::workspace::diff::{Revision, revisions};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,7 +69,9 @@ impl WorkspacePort for Plain {
     }
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use salaam::domain::diff::{Content, Diff, FileChange};
 use salaam::domain::manifest::TreeManifest;
 use salaam::domain::refusal::{Code, Refusal};
-use salaam::workspace::diff::{quoted, revisions};
+use salaam::workspace::diff::{Revision, quoted, revisions};
 use salaam::workspace::observe::observe;
 use salaam::workspace::policy::Limits;
 use std::io::Write as _;
@@ -43,8 +43,14 @@ impl Revisions {
     }
 
     fn try_diff(&self) -> Result<Diff, Refusal> {
+        self.diff_with(None)
+    }
+
+    fn diff_with(&self, elsewhere: Option<&Path>) -> Result<Diff, Refusal> {
         let [old, new] = &self.manifests;
-        revisions((&self.root("a"), old), (&self.root("b"), new)).map_err(|error| Refusal::from(&error))
+        let old = Revision { root: &self.root("a"), elsewhere, manifest: old };
+        let new = Revision { root: &self.root("b"), elsewhere: None, manifest: new };
+        revisions(old, new).map_err(|error| Refusal::from(&error))
     }
 
     fn diff(&self) -> Diff {
@@ -258,6 +264,24 @@ fn ws7_overwritten_bytes_are_named_and_what_the_diff_does_not_need_does_not_matt
         refusal.code == Code::WorkspaceChanged && refusal.message.contains("cannot be opened"),
         "{refusal}"
     );
+}
+
+/// Edits of the import itself that are adopted overwrite what the diff starts from.
+#[test]
+fn ws6_bytes_that_the_import_has_lost_are_taken_from_the_project_if_it_still_has_them() {
+    let old = files(&[("kept", false, b"k"), ("d/edited", true, b"1"), ("other", false, b"o")]);
+    let new = files(&[("kept", false, b"k"), ("d/edited", true, b"2"), ("other", false, b"O")]);
+    let revisions = Revisions::new(&old, &new);
+    let want = revisions.diff();
+    let project = revisions.root("project");
+    write(&project, &files(&[("d/edited", false, b"1"), ("other", false, b"moved on")]));
+    std::fs::write(revisions.root("a/d/edited"), "2").unwrap();
+    assert_eq!(revisions.diff_with(Some(&project)).unwrap(), want);
+    std::fs::write(revisions.root("a/other"), "O").unwrap();
+    let refusal = revisions.diff_with(Some(&project)).unwrap_err();
+    assert!(refusal.message.ends_with("bytes the diff needs: other"), "{refusal}");
+    let refusal = revisions.diff_with(Some(&revisions.root("absent"))).unwrap_err();
+    assert!(refusal.message.ends_with("bytes the diff needs: d/edited, other"), "{refusal}");
 }
 
 #[test]

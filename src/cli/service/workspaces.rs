@@ -4,7 +4,7 @@ use crate::domain::diff::Diff;
 use crate::domain::ids::WorkspaceId;
 use crate::domain::refusal::{Code, Refusal};
 use crate::service::ports::{Imported, Observation, Published, WorkspacePort};
-use crate::workspace::diff::revisions;
+use crate::workspace::diff::{Revision, revisions};
 use crate::workspace::observe::observe;
 use crate::workspace::store::Store;
 use std::path::Path;
@@ -52,6 +52,11 @@ impl WorkspacePort for Workspaces {
     }
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        revisions((&old.root, &old.manifest), (&new.root, &new.manifest)).map_err(|e| Refusal::from(&e))
+        revisions(revision(old), revision(new)).map_err(|e| Refusal::from(&e))
     }
+}
+
+fn revision(published: &Published) -> Revision<'_> {
+    let Published { root, elsewhere, manifest } = published;
+    Revision { root, elsewhere: elsewhere.as_deref(), manifest }
 }

@@ -17,4 +17,4 @@ mod revisions;
 
 pub use compare::{Tree, TreeFile, diff};
 pub use names::quoted;
-pub use revisions::{DiffError, revisions};
+pub use revisions::{DiffError, Revision, revisions};

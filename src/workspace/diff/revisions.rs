@@ -45,23 +45,56 @@ impl From<&DiffError> for Refusal {
     }
 }
 
-/// Compares two published revisions, each given by its root and its manifest. What an editor has done to
-/// files that are the same in both does not matter.
+/// A published revision.
+#[derive(Clone, Copy, Debug)]
+pub struct Revision<'a> {
+    /// Its directory.
+    pub root: &'a Path,
+    /// Where the bytes may lie that an editor has overwritten there: the project, for the import.
+    pub elsewhere: Option<&'a Path>,
+    /// What it held when it was published.
+    pub manifest: &'a TreeManifest,
+}
+
+/// Compares two published revisions. What an editor has done to files that are the same in both does not
+/// matter.
 ///
 /// # Errors
 /// [`DiffError`] when a root cannot be opened or a file that differs is not there as published.
-pub fn revisions(old: (&Path, &TreeManifest), new: (&Path, &TreeManifest)) -> Result<Diff, DiffError> {
-    Ok(diff(&tree(old, new.1)?, &tree(new, old.1)?))
+pub fn revisions(old: Revision<'_>, new: Revision<'_>) -> Result<Diff, DiffError> {
+    Ok(diff(&tree(old, new.manifest)?, &tree(new, old.manifest)?))
 }
 
 /// The files of a revision that the other does not have alike.
-fn tree((root, manifest): (&Path, &TreeManifest), other: &TreeManifest) -> Result<Tree, ContentsError> {
+fn tree(revision: Revision<'_>, other: &TreeManifest) -> Result<Tree, ContentsError> {
     let known: HashMap<_, _> = other.files().iter().map(|file| (&file.path, file)).collect();
     let wanted: Vec<&FileEntry> =
-        manifest.files().iter().filter(|file| known.get(&file.path) != Some(file)).collect();
-    let bytes = if wanted.is_empty() { Vec::new() } else { contents(root, &wanted)? };
-    let files = wanted.into_iter().zip(bytes);
-    Ok(files
-        .map(|(file, bytes)| (file.path.clone(), TreeFile { executable: file.executable, bytes }))
-        .collect())
+        revision.manifest.files().iter().filter(|file| known.get(&file.path) != Some(file)).collect();
+    if wanted.is_empty() {
+        return Ok(Tree::new());
+    }
+    let mut tree = Tree::new();
+    let mut take = |files: Vec<&FileEntry>, bytes: Vec<Vec<u8>>| {
+        let files = files.into_iter().zip(bytes);
+        tree.extend(files.map(|(f, bytes)| (f.path.clone(), TreeFile { executable: f.executable, bytes })));
+    };
+    match (contents(revision.root, &wanted), revision.elsewhere) {
+        (Ok(bytes), _) => take(wanted, bytes),
+        (Err(ContentsError::Changed { path, files }), Some(elsewhere)) => {
+            let (lost, kept): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|f| files.contains(&f.path));
+            let bytes = contents(revision.root, &kept)?;
+            take(kept, bytes);
+            // By their digest they are the published bytes, wherever they lie.
+            let found = elsewhere.canonicalize().map(|elsewhere| contents(&elsewhere, &lost));
+            match found {
+                Ok(Ok(bytes)) => take(lost, bytes),
+                Ok(Err(ContentsError::Changed { files, .. })) => {
+                    return Err(ContentsError::Changed { path, files });
+                }
+                _ => return Err(ContentsError::Changed { path, files }),
+            }
+        }
+        (Err(error), _) => return Err(error),
+    }
+    Ok(tree)
 }
