@@ -1,62 +1,13 @@
 //! WS.7 against real git: what `git apply` makes of a diff, and that its form is git's own.
 
-use super::diff_trees::{Files, is_text, read, trees, write};
+use super::diff_trees::{Files, Revisions, files, is_text, read, trees, write};
 use proptest::prelude::*;
 use salaam::domain::diff::{Content, Diff, FileChange};
-use salaam::domain::manifest::TreeManifest;
-use salaam::domain::refusal::{Code, Refusal};
-use salaam::workspace::diff::{Revision, quoted, revisions};
-use salaam::workspace::observe::observe;
-use salaam::workspace::policy::Limits;
+use salaam::workspace::diff::quoted;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use tempfile::TempDir;
-
-/// Two published revisions on disk.
-struct Revisions {
-    dir: TempDir,
-    manifests: [TreeManifest; 2],
-}
-
-impl Revisions {
-    fn new(old: &Files, new: &Files) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let manifests = [("a", old), ("b", new)].map(|(name, files)| {
-            let root = dir.path().join(name);
-            write(&root, files);
-            let seen = observe(&root, &Limits::fixed()).unwrap();
-            assert!(
-                seen.refused.is_empty() && seen.excluded.is_empty(),
-                "{} {:?}",
-                seen.refused,
-                seen.excluded
-            );
-            assert_eq!(seen.manifest.files().len(), files.len());
-            seen.manifest
-        });
-        Self { dir, manifests }
-    }
-
-    fn root(&self, name: &str) -> PathBuf {
-        self.dir.path().join(name)
-    }
-
-    fn try_diff(&self) -> Result<Diff, Refusal> {
-        self.diff_with(None)
-    }
-
-    fn diff_with(&self, elsewhere: Option<&Path>) -> Result<Diff, Refusal> {
-        let [old, new] = &self.manifests;
-        let old = Revision { root: &self.root("a"), elsewhere, manifest: old };
-        let new = Revision { root: &self.root("b"), elsewhere: None, manifest: new };
-        revisions(old, new).map_err(|error| Refusal::from(&error))
-    }
-
-    fn diff(&self) -> Diff {
-        self.try_diff().unwrap()
-    }
-}
 
 /// Git without the configuration of whoever runs the tests.
 fn git(at: &Path, args: &[&str], input: &str) -> Output {
@@ -80,10 +31,6 @@ fn checkout(files: &Files) -> (TempDir, PathBuf) {
     write(&root, files);
     ok(&git(&root, &["init", "-q"], ""));
     (dir, root)
-}
-
-fn files(list: &[(&str, bool, &[u8])]) -> Files {
-    list.iter().map(|(path, executable, bytes)| ((*path).into(), (*executable, bytes.to_vec()))).collect()
 }
 
 /// Applies the diff from `old` to `new` with git and checks every file.
@@ -241,70 +188,4 @@ fn ws7_with_whole_ids_git_merges_into_a_checkout_that_has_moved_on() {
     assert!(!git(&root, &["apply"], &found.patch).status.success(), "the whole file is context");
     ok(&git(&root, &["apply", "--3way"], &found.patch));
     assert_eq!(read(&root)["f"].1, swap("25", "twenty-five", &after));
-}
-
-#[test]
-fn ws7_overwritten_bytes_are_named_and_what_the_diff_does_not_need_does_not_matter() {
-    let old = files(&[("kept", false, b"k"), ("d/changed", false, b"1"), ("gone", false, b"g")]);
-    let new = files(&[("kept", false, b"k"), ("d/changed", false, b"2")]);
-    let revisions = Revisions::new(&old, &new);
-    let want = revisions.diff();
-    // An editor's own files, and its edits of files that are alike in both.
-    std::fs::write(revisions.root("b/kept"), "edited").unwrap();
-    std::fs::write(revisions.root("b/note"), "mine").unwrap();
-    assert_eq!(revisions.diff(), want);
-    std::fs::write(revisions.root("a/gone"), "G").unwrap();
-    std::fs::remove_dir_all(revisions.root("a/d")).unwrap();
-    let refusal = revisions.try_diff().unwrap_err();
-    assert_eq!(refusal.code, Code::WorkspaceChanged);
-    assert!(refusal.message.ends_with("bytes the diff needs: d/changed, gone"), "{refusal}");
-    std::fs::remove_dir_all(revisions.root("a")).unwrap();
-    let refusal = revisions.try_diff().unwrap_err();
-    assert!(
-        refusal.code == Code::WorkspaceChanged && refusal.message.contains("cannot be opened"),
-        "{refusal}"
-    );
-}
-
-/// Edits of the import itself that are adopted overwrite what the diff starts from.
-#[test]
-fn ws6_bytes_that_the_import_has_lost_are_taken_from_the_project_if_it_still_has_them() {
-    let old = files(&[("kept", false, b"k"), ("d/edited", true, b"1"), ("other", false, b"o")]);
-    let new = files(&[("kept", false, b"k"), ("d/edited", true, b"2"), ("other", false, b"O")]);
-    let revisions = Revisions::new(&old, &new);
-    let want = revisions.diff();
-    let project = revisions.root("project");
-    write(&project, &files(&[("d/edited", false, b"1"), ("other", false, b"moved on")]));
-    std::fs::write(revisions.root("a/d/edited"), "2").unwrap();
-    assert_eq!(revisions.diff_with(Some(&project)).unwrap(), want);
-    std::fs::write(revisions.root("a/other"), "O").unwrap();
-    let refusal = revisions.diff_with(Some(&project)).unwrap_err();
-    assert!(refusal.message.ends_with("bytes the diff needs: other"), "{refusal}");
-    let refusal = revisions.diff_with(Some(&revisions.root("absent"))).unwrap_err();
-    assert!(refusal.message.ends_with("bytes the diff needs: d/edited, other"), "{refusal}");
-}
-
-#[test]
-fn a24_a_swapped_root_or_file_is_never_followed() {
-    let (old, new) = (files(&[("d/f", false, b"same")]), files(&[("d/f", true, b"same!")]));
-    // A symlink to the very bytes is refused too: beneath the root nothing is resolved.
-    let swaps: [fn(&Revisions); 4] = [
-        |r| swap(r, "a/d/f", |at, there| std::os::unix::fs::symlink(there, at).unwrap()),
-        |r| swap(r, "a/d", |at, there| std::os::unix::fs::symlink(there, at).unwrap()),
-        |r| swap(r, "a", |at, there| std::os::unix::fs::symlink(there, at).unwrap()),
-        |r| swap(r, "a/d/f", |at, _| nix::unistd::mkfifo(at, nix::sys::stat::Mode::S_IRWXU).unwrap()),
-    ];
-    for change in swaps {
-        let revisions = Revisions::new(&old, &new);
-        change(&revisions);
-        let refusal = revisions.try_diff().unwrap_err();
-        assert_eq!(refusal.code, Code::WorkspaceChanged, "{refusal}");
-    }
-}
-
-/// Moves what lies at `path` aside and puts something else there.
-fn swap(revisions: &Revisions, path: &str, put: impl Fn(&Path, &Path)) {
-    let (at, there) = (revisions.root(path), revisions.root("aside"));
-    std::fs::rename(&at, &there).unwrap();
-    put(&at, &there);
 }

@@ -2,11 +2,17 @@
 
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
+use salaam::domain::diff::Diff;
+use salaam::domain::manifest::TreeManifest;
+use salaam::domain::refusal::Refusal;
+use salaam::workspace::diff::{Revision, revisions};
 use salaam::workspace::exclusion;
-use salaam::workspace::policy::collision_key;
+use salaam::workspace::observe::observe;
+use salaam::workspace::policy::{Limits, collision_key};
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
 
 /// Files by path: executable bit and content.
 pub type Files = BTreeMap<String, (bool, Vec<u8>)>;
@@ -222,4 +228,54 @@ pub fn read(root: &Path) -> Files {
 /// True when WS.7 calls it text: UTF-8 without NUL.
 pub fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok() && !bytes.contains(&0)
+}
+
+/// A tree as a list.
+pub fn files(list: &[(&str, bool, &[u8])]) -> Files {
+    list.iter().map(|(path, executable, bytes)| ((*path).into(), (*executable, bytes.to_vec()))).collect()
+}
+
+/// Two published revisions on disk.
+pub struct Revisions {
+    pub dir: TempDir,
+    pub manifests: [TreeManifest; 2],
+}
+
+impl Revisions {
+    pub fn new(old: &Files, new: &Files) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let manifests = [("a", old), ("b", new)].map(|(name, files)| {
+            let root = dir.path().join(name);
+            write(&root, files);
+            let seen = observe(&root, &Limits::fixed()).unwrap();
+            assert!(
+                seen.refused.is_empty() && seen.excluded.is_empty(),
+                "{} {:?}",
+                seen.refused,
+                seen.excluded
+            );
+            assert_eq!(seen.manifest.files().len(), files.len());
+            seen.manifest
+        });
+        Self { dir, manifests }
+    }
+
+    pub fn root(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub fn try_diff(&self) -> Result<Diff, Refusal> {
+        self.diff_with(None)
+    }
+
+    pub fn diff_with(&self, elsewhere: Option<&Path>) -> Result<Diff, Refusal> {
+        let [old, new] = &self.manifests;
+        let old = Revision { root: &self.root("a"), elsewhere, manifest: old };
+        let new = Revision { root: &self.root("b"), elsewhere: None, manifest: new };
+        revisions(old, new).map_err(|error| Refusal::from(&error))
+    }
+
+    pub fn diff(&self) -> Diff {
+        self.try_diff().unwrap()
+    }
 }

@@ -6,6 +6,7 @@
 
 mod admitted;
 mod diff;
+mod diff_bytes;
 mod diff_trees;
 mod limits;
 mod races;
