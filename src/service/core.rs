@@ -1,6 +1,6 @@
 //! What the parts of a running service share.
 
-use super::driver::{LEFT_HINT, Live};
+use super::driver::{Live, left_hint};
 use super::plan::Configured;
 use super::ports::{ProofSummary, WorkspacePort};
 use super::readiness::{Doubt, Readiness};
@@ -103,8 +103,8 @@ impl Core {
                     "find what changed on the host, then restart the service for a new proof",
                 ),
                 Alarm::Left(reason) => {
-                    let run = tracker.run().intent.run_id.clone();
-                    self.readiness.withdraw(Doubt::Left(run), reason, LEFT_HINT);
+                    let intent = &tracker.run().intent;
+                    self.readiness.withdraw(Doubt::Left(intent.run_id.clone()), reason, left_hint(intent));
                 }
             }
         }

@@ -18,7 +18,7 @@ use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::Job;
 use crate::domain::record::Record;
 use crate::domain::refusal::{Code, Refusal};
-use crate::domain::run::{Cleanup, Run};
+use crate::domain::run::{Cleanup, Run, RunIntent};
 use crate::exec::Observed;
 use crate::fault::{self, Side};
 use crate::ledger::LedgerError;
@@ -33,13 +33,19 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 const SWEEP_LIMIT: Duration = Duration::from_secs(15);
 /// Recovery phase shown while a run is observed again after a restart.
 const ADOPTED: &str = "adopted";
-/// The next step when something of a run may be left.
-pub(super) const LEFT_HINT: &str = "`sal commands reconcile SESSION_ID --run-id RUN_ID` looks again, as does a \
-     restart of the service; if it stays, remove what is left by hand and repeat";
 /// Pause before a run is taken up again whose record found the ledger locked by another program.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 /// Recovery phase shown when the outcome could not be recorded.
 const UNRECORDED: &str = "unrecorded";
+
+/// The next step when something of `run` may be left.
+pub(super) fn left_hint(run: &RunIntent) -> String {
+    format!(
+        "`sal commands reconcile {} --run-id {}` looks again, as does a restart of the service; if it stays, \
+         remove what is left by hand and repeat",
+        run.session_id, run.run_id
+    )
+}
 
 /// How a driver takes up its run.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! of a proof that was broken off. Looked for once, at a start.
 
 use super::core::{Backend, Core, blocking};
-use super::driver::{self, LEFT_HINT};
+use super::driver;
 use super::prove::PROOF_SOURCE;
 use super::readiness::Doubt;
 use crate::domain::ids::{ContainerId, RunId};
@@ -56,7 +56,7 @@ pub(super) async fn clear_runs(
             core.readiness.withdraw(
                 Doubt::Left(run.clone()),
                 format!("an unrecorded container of run {run} is left: {}", left.join(", ")),
-                LEFT_HINT,
+                "restart the service, which looks again; if it stays, remove what is left by hand and restart",
             );
         }
     }

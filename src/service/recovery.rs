@@ -5,7 +5,7 @@
 //! all that is settled together is one transaction, and files are deleted after it.
 
 use super::core::{Backend, Core, blocking};
-use super::driver::{self, Begin, LEFT_HINT};
+use super::driver::{self, Begin, left_hint};
 use super::leftovers;
 use super::output;
 use super::plan::{Action, Present, action};
@@ -109,7 +109,7 @@ pub(super) async fn settle(
 fn recheck(core: &Core, run: &Run, left: &[String]) -> Vec<RunEvent> {
     let id = &run.intent.run_id;
     if !left.is_empty() {
-        core.readiness.withdraw(Doubt::Left(id.clone()), uncertain(id, left), LEFT_HINT);
+        core.readiness.withdraw(Doubt::Left(id.clone()), uncertain(id, left), left_hint(&run.intent));
         return Vec::new();
     }
     // The outcome of a lost run is its last word; only its cleanup was open.
