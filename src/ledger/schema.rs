@@ -126,13 +126,19 @@ pub fn reopen_writer(path: &Path) -> Result<Connection, LedgerError> {
     conn.pragma_update(None, "synchronous", "FULL")?;
     fault::reach("reopen", Side::Before, &path.to_string_lossy())
         .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
-    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES ('reopened', '1')
+    // As large as the largest commit of a run: a disk that is nearly full may take a smaller one.
+    let write = |conn: &mut Connection, sql: &str| -> Result<(), LedgerError> {
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        tx.execute_batch(sql)?;
+        Ok(tx.commit()?)
+    };
+    write(&mut conn, "INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', hex(zeroblob(65536)))")?;
+    write(
+        &mut conn,
+        "DELETE FROM meta WHERE key = 'probe';
+         INSERT INTO meta (key, value) VALUES ('reopened', '1')
          ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-        [],
     )?;
-    tx.commit()?;
     Ok(conn)
 }
 

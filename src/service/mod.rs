@@ -23,6 +23,7 @@ mod sessions;
 mod start;
 pub mod startup;
 pub mod state_dir;
+mod sweep;
 pub mod tracker;
 pub mod types;
 
