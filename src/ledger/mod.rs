@@ -11,6 +11,8 @@ mod rows;
 pub mod runs;
 pub mod schema;
 pub mod sessions;
+#[cfg(test)]
+mod tests;
 pub mod writer;
 
 pub use apply::{Facts, apply};
