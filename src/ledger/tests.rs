@@ -284,3 +284,53 @@ fn ft5_what_a_client_is_told_of_each_error() {
     assert!(told(LedgerError::Absent { kind: "session", id: String::new() }).hint.contains("session list"));
     assert!(told(LedgerError::Absent { kind: "run", id: String::new() }).hint.contains("commands list"));
 }
+
+#[tokio::test]
+async fn b17_the_times_of_events_are_the_clocks() {
+    let dir = tempfile::tempdir().unwrap();
+    let then: jiff::Timestamp = "2001-02-03T04:05:06Z".parse().unwrap();
+    let ledger = open(&dir).with_clock(std::sync::Arc::new(move || then));
+    let (id, _) = coding(&ledger).await;
+    let run = run_in(&ledger, &id, "k").await.intent.run_id;
+    let at: Vec<_> = ledger.history(&run).await.unwrap().into_iter().map(|entry| entry.at).collect();
+    assert_eq!(at, ["2001-02-03T04:05:06Z"]);
+}
+
+#[tokio::test]
+async fn ft5_waiting_for_a_failure_and_for_its_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir);
+    let soon = std::time::Duration::from_millis(30);
+    assert!(tokio::time::timeout(soon, ledger.until_latched()).await.is_err());
+    ledger.until_open().await;
+    ledger.fail_commits(true);
+    let id = SessionId::fresh();
+    assert!(ledger.begin_session(&id, SessionKind::Ordinary, "/".into(), None).await.is_err());
+    ledger.until_latched().await;
+    assert!(tokio::time::timeout(soon, ledger.until_open()).await.is_err());
+    ledger.fail_commits(false);
+    ledger.reopen().await.unwrap();
+    ledger.until_open().await;
+    assert_eq!(ledger.latched(), None);
+}
+
+/// A person's shell that holds the database is waited for; then nothing is written and nothing latches.
+#[tokio::test]
+async fn ft5_a_lock_of_another_program_is_no_failure_of_the_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir);
+    let shell = rusqlite::Connection::open(file(&dir)).unwrap();
+    shell.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let begin =
+        async || ledger.begin_session(&SessionId::fresh(), SessionKind::Ordinary, "/".into(), None).await;
+    let error = begin().await.unwrap_err();
+    assert!(matches!(error, LedgerError::Locked), "{error}");
+    assert_eq!(ledger.latched(), None);
+    shell.execute_batch("ROLLBACK").unwrap();
+    begin().await.unwrap();
+    // Any other failure to begin is one of the disk.
+    drop(shell);
+    sql(&file(&dir), "DROP TABLE sessions");
+    let error = begin().await.unwrap_err();
+    assert!(matches!(error, LedgerError::Sql(_)) && ledger.latched().is_some(), "{error}");
+}

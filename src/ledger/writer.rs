@@ -259,3 +259,21 @@ fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
     };
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ErrorCode;
+
+    #[test]
+    fn b12_errors_of_the_system_are_told_as_sqlite_tells_them() {
+        for (errno, code) in [
+            (nix::libc::ENOSPC, ErrorCode::DiskFull),
+            (nix::libc::EROFS, ErrorCode::ReadOnly),
+            (nix::libc::EIO, ErrorCode::SystemIoFailure),
+        ] {
+            let error = as_sqlite(&std::io::Error::from_raw_os_error(errno));
+            assert_eq!(error.sqlite_error_code(), Some(code), "{error}");
+        }
+    }
+}

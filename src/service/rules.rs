@@ -245,6 +245,7 @@ mod tests {
             assert_eq!(refused.code, Code::WorkspaceChanged);
             assert_eq!(refused.message.matches("f0").count(), NAMED_PATHS, "{refused}");
             assert_eq!(refused.message.ends_with("and 2 more"), more, "{refused}");
+            assert_eq!(refused.message.contains(" more"), more, "{refused}");
         }
     }
 

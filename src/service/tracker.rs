@@ -342,10 +342,167 @@ mod tests {
         crate::service::settled(run)
     }
 
-    fn exited(kept: &[u8], told: &[u8], stored: u64) -> Run {
-        let mut tracker = Tracker::new(requested(intent()), 1);
-        tracker.output_found(Kept { bytes: kept.to_vec(), most: 64 });
+    fn fresh() -> Tracker {
+        Tracker::new(requested(intent()), 1)
+    }
+
+    fn launch(tracker: &mut Tracker) {
         tracker.observe(Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 });
+    }
+
+    fn exit(forced: Option<Forced>, stored_bytes: u64, total_bytes: u64) -> Record {
+        let evidence = Evidence { forced, stored_bytes, total_bytes, ..Evidence::default() };
+        let ending = if forced.is_some() { Ending::Signalled(9) } else { Ending::Exited(3) };
+        Record::Exited { ending, evidence }
+    }
+
+    #[test]
+    fn cmd4_records_move_the_run_and_give_their_events_once() {
+        let supervising =
+            || Record::Supervising { pid: 1, start_ticks: 1, container_id: ContainerId::fresh() };
+        let mut tracker = fresh();
+        tracker.observe(supervising());
+        assert_eq!((tracker.run().state, tracker.must_commit()), (RunState::Creating, false));
+        launch(&mut tracker);
+        assert_eq!((tracker.run().state, tracker.must_commit()), (RunState::Running, false));
+        tracker.observe(exit(None, 0, 0));
+        assert_eq!((tracker.run().state, tracker.must_commit()), (RunState::Finishing, true));
+        let (events, _) = tracker.take_pending();
+        assert!(matches!(events[..], [RunEvent::CreateAsked, RunEvent::Launched, RunEvent::Ended { .. }]));
+        // Read once more, as after a restart, they change nothing.
+        tracker.observe(supervising());
+        launch(&mut tracker);
+        tracker.observe(exit(None, 9, 9));
+        tracker.observe(Record::StartFailed { stage: "x".into(), detail: "x".into(), mismatch: false });
+        assert!(!tracker.must_commit() && tracker.take_pending() == (vec![], Facts::default()));
+        tracker.observe(Record::Removed { left: vec![] });
+        assert_eq!(
+            (tracker.run().state, tracker.take_pending().0),
+            (RunState::Finished, vec![RunEvent::Removed])
+        );
+        // A launch that is the first thing seen tells the creation with it.
+        let mut tracker = fresh();
+        launch(&mut tracker);
+        assert_eq!(tracker.take_pending().0, [RunEvent::CreateAsked, RunEvent::Launched]);
+    }
+
+    #[test]
+    fn cmd9_a_lost_run_is_uncertain_exactly_if_something_is_left() {
+        for (left, cleanup) in [(vec![], Cleanup::Confirmed), (vec!["cgroup".to_owned()], Cleanup::Uncertain)]
+        {
+            let mut tracker = fresh();
+            launch(&mut tracker);
+            tracker.over(left.clone(), "lost");
+            assert_eq!(tracker.take_pending().1.cleanup, Some(cleanup));
+            let want = if left.is_empty() { vec![] } else { vec![Alarm::Left(left)] };
+            assert_eq!(tracker.take_alarms(), want);
+        }
+    }
+
+    #[test]
+    fn cmd8_a_phase_is_shown_until_the_end_and_never_over_another() {
+        let mut tracker = fresh();
+        tracker.adopted("adopted");
+        assert_eq!(tracker.run().recovery_phase.as_deref(), Some("adopted"));
+        // The ledger's row is the truth, and the phase is shown on it too.
+        let mut row = tracker.run().clone();
+        (row.recovery_phase, row.cancel_requested) = (None, true);
+        tracker.committed(row.clone());
+        assert!(tracker.run().cancel_requested);
+        assert_eq!(tracker.run().recovery_phase.as_deref(), Some("adopted"));
+        row.recovery_phase = Some("reconcile".into());
+        tracker.committed(row.clone());
+        assert_eq!(tracker.run().recovery_phase.as_deref(), Some("reconcile"));
+        (row.recovery_phase, row.state) = (None, RunState::Finished);
+        tracker.committed(row);
+        assert_eq!(tracker.run().recovery_phase, None);
+    }
+
+    #[test]
+    fn cmd5_a_cancel_is_taken_until_the_end_is_seen_and_ordered_once() {
+        let mut tracker = fresh();
+        assert!(tracker.cancel() && tracker.must_commit());
+        assert_eq!(tracker.take_pending().0, [RunEvent::CancelRequested]);
+        assert!(tracker.cancel() && !tracker.must_commit(), "ordered once");
+        launch(&mut tracker);
+        tracker.observe(exit(None, 0, 0));
+        assert!(!tracker.cancel());
+        assert!(!tracker.take_pending().0.contains(&RunEvent::CancelRequested));
+    }
+
+    #[test]
+    fn cmd4_a_failed_launch_is_the_outcome_unless_a_record_says_otherwise() {
+        let mut tracker = fresh();
+        tracker.launch_failed("no such file".into());
+        tracker.over(vec![], "lost");
+        let outcome = tracker.run().outcome.clone().unwrap();
+        assert_eq!((outcome.cause, outcome.detail.as_str()), (Cause::StartFailed, "no such file"));
+        let mut tracker = fresh();
+        tracker.launch_failed("no such file".into());
+        launch(&mut tracker);
+        tracker.observe(exit(None, 0, 0));
+        tracker.over(vec![], "lost");
+        assert_eq!(tracker.run().outcome.as_ref().unwrap().exit_code, Some(3));
+    }
+
+    #[test]
+    fn cmd5_only_a_cancel_before_the_launch_tells_an_end_without_one() {
+        let end = |launched: bool, forced| {
+            let mut tracker = fresh();
+            if launched {
+                launch(&mut tracker);
+            }
+            tracker.observe(exit(forced, 0, 0));
+            let outcome = tracker.run().outcome.clone().unwrap();
+            (outcome.cause, outcome.exit_code)
+        };
+        assert_eq!(end(false, Some(Forced::Cancel)), (Cause::Cancelled, None));
+        assert_eq!(end(true, Some(Forced::Cancel)), (Cause::Cancelled, Some(137)));
+        assert_eq!(end(false, Some(Forced::Deadline)), (Cause::Deadline, Some(137)));
+        assert_eq!(end(true, None), (Cause::Exited, Some(3)));
+    }
+
+    #[test]
+    fn cmd7_output_is_truncated_exactly_if_more_was_written_than_kept() {
+        for (stored, total, truncated) in [(0, 0, false), (5, 5, false), (5, 6, true)] {
+            let mut tracker = fresh();
+            launch(&mut tracker);
+            tracker.observe(exit(None, stored, total));
+            let output = tracker.take_pending().1.output.unwrap();
+            assert_eq!((output.stored_bytes, output.total_bytes), (stored, total));
+            assert_eq!(output.truncated, truncated, "{stored} of {total}");
+        }
+        // Without a record the file tells: at the bound more may have come.
+        for (kept, truncated) in [(3, false), (4, true)] {
+            let mut tracker = fresh();
+            launch(&mut tracker);
+            tracker.output_found(Kept { bytes: vec![0; kept], most: 4 });
+            tracker.over(vec![], "lost");
+            assert_eq!(tracker.take_pending().1.output.unwrap().truncated, truncated);
+        }
+    }
+
+    #[test]
+    fn cmd9_alarms_are_raised_once_each() {
+        let mut tracker = fresh();
+        tracker.observe(Record::StartFailed { stage: "verify".into(), detail: "x".into(), mismatch: true });
+        tracker.over(vec!["cgroup".into()], "lost");
+        let alarms = tracker.take_alarms();
+        assert!(
+            matches!(&alarms[..], [Alarm::Mismatch(_), Alarm::Left(left)] if left == &["cgroup"]),
+            "{alarms:?}"
+        );
+        assert!(tracker.take_alarms().is_empty());
+        // What is settled or uncertain is not ended again.
+        tracker.take_pending();
+        tracker.over(vec![], "lost");
+        assert!(!tracker.must_commit() && tracker.take_pending().0.is_empty());
+    }
+
+    fn exited(kept: &[u8], told: &[u8], stored: u64) -> Run {
+        let mut tracker = fresh();
+        tracker.output_found(Kept { bytes: kept.to_vec(), most: 64 });
+        launch(&mut tracker);
         let evidence = Evidence {
             stored_bytes: stored,
             total_bytes: stored,
@@ -359,9 +516,9 @@ mod tests {
     #[test]
     fn cmd10_what_was_forced_stays_the_cause_of_a_changed_output() {
         for (forced, cause) in [(Forced::Cancel, Cause::Cancelled), (Forced::Deadline, Cause::Deadline)] {
-            let mut tracker = Tracker::new(requested(intent()), 1);
+            let mut tracker = fresh();
             tracker.output_found(Kept { bytes: vec![], most: 64 });
-            tracker.observe(Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 });
+            launch(&mut tracker);
             let evidence = Evidence {
                 forced: Some(forced),
                 stored_bytes: 3,
