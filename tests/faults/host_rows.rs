@@ -122,7 +122,10 @@ fn in_recovery(report: &Mutex<Report>, faults: &str, denied: bool) -> Cell {
     let mut place = Place::new();
     let (mut service, session, run) = running(&mut place, LONG);
     service.kill();
-    kill(Pid::from_raw(supervisor(&place, &run)), Signal::SIGKILL).unwrap();
+    let pid = supervisor(&place, &run);
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    // Until then its lock is held, and the run would be adopted.
+    until("the supervisor's end", &place, || !is_running(pid));
     let before = place.strikes();
     let (mut second, said) = place.serve(faults);
     let said = said.unwrap();
