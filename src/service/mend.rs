@@ -1,7 +1,7 @@
 //! Opens the ledger again after a failed write, and takes up what the failure cut off (FT.5).
 
 use super::core::Core;
-use super::recovery;
+use super::{recovery, settle};
 use crate::domain::refusal::Refusal;
 use crate::ledger::LedgerError;
 use std::sync::{Arc, Weak};
@@ -30,7 +30,7 @@ pub(super) async fn mend(core: Weak<Core>) {
         tracing::info!("the ledger is open again");
         let Some(core) = core.upgrade() else { return };
         if let Err(refusal) = take_up_unfollowed(&core).await {
-            tracing::error!(%refusal, "runs of the failure stay unsettled");
+            tracing::error!(%refusal, "what the failure cut off stays unsettled");
         }
     }
 }
@@ -45,5 +45,7 @@ async fn take_up_unfollowed(core: &Arc<Core>) -> Result<(), Refusal> {
         let live = core.live();
         runs.retain(|run| !live.contains_key(&run.intent.run_id));
     }
-    recovery::take_up(core, runs).await
+    recovery::take_up(core, runs).await?;
+    // Nor is any application under way: each holds the same lock as a start.
+    settle::settle_all(core).await
 }
