@@ -35,8 +35,9 @@ pub use injected::{arm, environment, reach};
 
 #[cfg(feature = "failpoints")]
 mod injected {
-    use super::{Side, io};
+    use crate::fault::Side;
     use std::fs::File;
+    use std::io;
     use std::io::Write as _;
 
     /// Which points fail and how, in the syntax of the crate `fail`.
