@@ -11,12 +11,12 @@
 use super::core::{Core, blocking, to_the_end};
 use super::journal;
 use super::rules::{check_unchanged, workspace_of};
-use super::settle::{self, Settled, at, on_disk};
+use super::settle::{self, Place, Settled, at, on_disk};
 pub use crate::domain::application::Call;
 use crate::domain::application::{Application, Found, Intent, Root};
 use crate::domain::change::TreeChange;
 use crate::domain::digest::Digest;
-use crate::domain::ids::{ApplicationId, SessionId, WorkspaceId};
+use crate::domain::ids::{ApplicationId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::Workspace;
 use crate::ledger::{Begun, LedgerError};
@@ -90,8 +90,10 @@ pub(super) async fn apply(
 async fn apply_alone(core: &Arc<Core>, session: &SessionId, planned: Planned) -> Result<Published, Refusal> {
     let found = core.ledger.session(session).await?;
     let workspace = workspace_of(&found)?;
-    let _place = Place::take(core, workspace)?;
-    settle::settle_workspace(core, &workspace.id).await?;
+    let Some(place) = Place::take(core, &workspace.id) else {
+        return Err(journal::busy(workspace, "another application"));
+    };
+    settle::settle_workspace(core, &place).await?;
     if let Some(call) = &planned.call
         && let Some(saved) = receipt(core, session, call).await?
     {
@@ -195,27 +197,5 @@ async fn give_up(core: &Core, application: &Application, refusal: Refusal) -> Re
             format!("{}; nor could that be recorded: {}", refusal.message, more.message),
             "read the workspace again before you repeat the change: it may be published later",
         ),
-    }
-}
-
-/// The one place of a workspace for applications that are followed.
-struct Place {
-    core: Arc<Core>,
-    workspace: WorkspaceId,
-}
-
-impl Place {
-    fn take(core: &Arc<Core>, workspace: &Workspace) -> Result<Self, Refusal> {
-        if core.applying().insert(workspace.id.clone()) {
-            Ok(Self { core: Arc::clone(core), workspace: workspace.id.clone() })
-        } else {
-            Err(journal::busy(workspace, "another application"))
-        }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.core.applying().remove(&self.workspace);
     }
 }

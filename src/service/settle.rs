@@ -6,7 +6,7 @@
 use super::core::{Core, blocking};
 use super::journal::{Step, plan};
 use super::ports::{RevisionPort, WorkspacePort};
-use crate::domain::application::{Application, Found};
+use crate::domain::application::{Application, Found, Intent};
 use crate::domain::ids::WorkspaceId;
 use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
@@ -23,20 +23,38 @@ pub(super) enum Settled {
     Refused(Refusal),
 }
 
-/// Decides on every application that is not decided. One that a disk error keeps open stays so, and bars
-/// further ones in its workspace alone.
-pub(super) async fn settle_all(core: &Core) -> Result<(), Refusal> {
+/// The one place of a workspace for who follows its application, or decides on one that nobody follows.
+pub(super) struct Place {
+    core: Arc<Core>,
+    workspace: WorkspaceId,
+}
+
+impl Place {
+    /// Takes the place; `None` while somebody has it.
+    pub(super) fn take(core: &Arc<Core>, workspace: &WorkspaceId) -> Option<Self> {
+        let free = core.applying().insert(workspace.clone());
+        free.then(|| Self { core: Arc::clone(core), workspace: workspace.clone() })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.core.applying().remove(&self.workspace);
+    }
+}
+
+/// Decides on every application that is not decided and that nobody follows. One that a disk error keeps
+/// open stays so, and bars further ones in its workspace alone.
+pub(super) async fn settle_all(core: &Arc<Core>) -> Result<(), Refusal> {
     for application in core.ledger.intended_applications().await? {
-        let id = application.intent.id.clone();
+        let Intent { id, workspace_id, .. } = application.intent;
         if core.workspaces.is_none() {
             tracing::warn!(application = %id, "it stays undecided: there is no coding root");
             continue;
         }
-        match settle(core, application).await {
-            Ok(Settled::Published(workspace)) => {
-                tracing::info!(application = %id, revision = workspace.revision, "published");
-            }
-            Ok(Settled::Refused(refusal)) => tracing::info!(application = %id, %refusal, "not published"),
+        let Some(place) = Place::take(core, &workspace_id) else { continue };
+        match settle_workspace(core, &place).await {
+            Ok(()) => {}
             Err(refusal) if core.ledger.latched().is_some() => return Err(refusal),
             Err(refusal) => tracing::error!(application = %id, %refusal, "it stays undecided"),
         }
@@ -44,17 +62,24 @@ pub(super) async fn settle_all(core: &Core) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Decides on what is undecided in one workspace, which nobody else follows.
-pub(super) async fn settle_workspace(core: &Core, workspace: &WorkspaceId) -> Result<(), Refusal> {
+/// Decides on what is undecided in the workspace of `place`. It is read only now: who had the place before
+/// may have decided on it.
+pub(super) async fn settle_workspace(core: &Core, place: &Place) -> Result<(), Refusal> {
     for application in core.ledger.intended_applications().await? {
-        if application.intent.workspace_id == *workspace {
-            let _ = settle(core, application).await?;
+        if application.intent.workspace_id == place.workspace {
+            let id = application.intent.id.clone();
+            match settle(core, application).await? {
+                Settled::Published(workspace) => {
+                    tracing::info!(application = %id, revision = workspace.revision, "published");
+                }
+                Settled::Refused(refusal) => tracing::info!(application = %id, %refusal, "not published"),
+            }
         }
     }
     Ok(())
 }
 
-/// Decides on one application.
+/// Decides on one application, whose place the caller has.
 pub(super) async fn settle(core: &Core, application: Application) -> Result<Settled, Refusal> {
     let source = source(core, &application).await?;
     let (port, looked) = (core.workspaces()?, application.clone());
@@ -64,7 +89,6 @@ pub(super) async fn settle(core: &Core, application: Application) -> Result<Sett
         Ok(plan(&looked, &source, &survey, &base))
     })
     .await?;
-    tracing::info!(application = %application.intent.id, ?step, "an application is decided on");
     match step {
         Step::Publish => {
             on_disk(core, &application, |port, application| {
