@@ -35,9 +35,8 @@ pub use injected::{arm, environment, reach};
 
 #[cfg(feature = "failpoints")]
 mod injected {
-    use crate::fault::Side;
+    use crate::fault::{Side, io};
     use std::fs::File;
-    use std::io;
     use std::io::Write as _;
 
     /// Which points fail and how, in the syntax of the crate `fail`.

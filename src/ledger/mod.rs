@@ -12,6 +12,8 @@ mod rows;
 pub mod runs;
 pub mod schema;
 pub mod sessions;
+#[cfg(test)]
+mod tests;
 pub mod writer;
 
 pub use applications::{ApplyGrounds, Begun, JournalEntry, Receipt};

@@ -133,13 +133,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, LedgerError> {
     }
     let unclean = path.with_extension("db-wal").metadata().is_ok_and(|wal| wal.len() > 0);
     drop(file);
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
-    check(&conn, path, unclean).map_err(|e| match e {
-        LedgerError::Sql(e) => damaged(path, e),
-        other => other,
-    })?;
-    conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
+    let mut conn = checked(path, unclean)?;
     migrate(&mut conn)?;
     Ok(conn)
 }
@@ -150,22 +144,34 @@ pub fn open_writer(path: &Path) -> Result<Connection, LedgerError> {
 /// # Errors
 /// As [`open_writer`]'s; [`LedgerError::Sql`] when the disk still takes nothing.
 pub fn reopen_writer(path: &Path) -> Result<Connection, LedgerError> {
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
-    check(&conn, path, true).map_err(|e| match e {
+    let mut conn = checked(path, true)?;
+    fault::reach("reopen", Side::Before, &path.to_string_lossy())
+        .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
+    // As large as the largest commit of a run: a disk that is nearly full may take a smaller one.
+    let write = |conn: &mut Connection, sql: &str| -> Result<(), LedgerError> {
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        tx.execute_batch(sql)?;
+        Ok(tx.commit()?)
+    };
+    write(&mut conn, "INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', hex(zeroblob(65536)))")?;
+    write(
+        &mut conn,
+        "DELETE FROM meta WHERE key = 'probe';
+         INSERT INTO meta (key, value) VALUES ('reopened', '1')
+         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+    )?;
+    Ok(conn)
+}
+
+/// Connects for writing and checks the file, thoroughly or quickly.
+fn checked(path: &Path, thoroughly: bool) -> Result<Connection, LedgerError> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
+    check(&conn, path, thoroughly).map_err(|e| match e {
         LedgerError::Sql(e) => damaged(path, e),
         other => other,
     })?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
-    fault::reach("reopen", Side::Before, &path.to_string_lossy())
-        .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
-    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES ('reopened', '1')
-         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-        [],
-    )?;
-    tx.commit()?;
     Ok(conn)
 }
 

@@ -303,6 +303,9 @@ impl Service {
     /// `internal` when the ledger could not be closed cleanly, or a run could not be cancelled.
     pub async fn shutdown(&self, cancel_runs: bool) -> Result<(), Refusal> {
         self.core.readiness.stopping();
+        if let Some(mender) = self.core.mender.get() {
+            mender.abort();
+        }
         // Starts that were admitted before get their drivers first.
         drop(self.core.starting.write().await);
         let mut failed = Vec::new();
@@ -317,9 +320,6 @@ impl Service {
             }
         }
         self.live(|_, live| live.task.abort());
-        if let Some(mender) = self.core.mender.get() {
-            mender.abort();
-        }
         let core = Arc::clone(&self.core);
         blocking(move || {
             core.ledger.close();

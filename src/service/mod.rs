@@ -27,6 +27,7 @@ mod settle;
 mod start;
 pub mod startup;
 pub mod state_dir;
+mod sweep;
 pub mod tracker;
 pub mod types;
 

@@ -4,8 +4,8 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
+use super::output::Kept;
 use crate::domain::digest::Digest;
-use crate::domain::ids::RunId;
 use crate::domain::outcome::{Cause, Evidence, Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
@@ -26,22 +26,13 @@ pub struct Tracker {
     kept: Option<Kept>,
 }
 
-/// The output that is kept now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The bytes from the first.
-    pub bytes: Vec<u8>,
-    /// Most bytes that are ever kept.
-    pub most: u64,
-}
-
 /// A reason to withdraw readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
     /// A container's effective configuration was not the profile (PRF.4).
     Mismatch(String),
-    /// Something may be left behind (CMD.9).
-    Left(String),
+    /// This may be left behind (CMD.9).
+    Left(Vec<String>),
 }
 
 impl Tracker {
@@ -154,18 +145,28 @@ impl Tracker {
                 } else {
                     judge(ending, &evidence, self.file_size)
                 };
-                if let Some(detail) = changed {
+                // What was forced stays the cause (CMD.10).
+                if let (Some(detail), None) = (changed, evidence.forced) {
                     (outcome.cause, outcome.detail) = (Cause::OutputChanged, detail);
                 }
                 self.end(outcome);
             }
-            Record::Removed { left } => self.over(left, "the container was removed before its end was seen"),
+            // A supervisor that removed knows whether it had let the command go.
+            Record::Removed { left } => {
+                self.finish(left, "the container was removed before its end was seen", true);
+            }
         }
     }
 
     /// Ends the observation: no record will follow, and `left` is what a sweep could not remove. `why`
     /// tells how the supervisor was lost.
     pub fn over(&mut self, left: Vec<String>, why: &str) {
+        // Only a sweep that came through keeps a late supervisor from letting the command go.
+        let fenced = left.is_empty();
+        self.finish(left, why, fenced);
+    }
+
+    fn finish(&mut self, left: Vec<String>, why: &str, fenced: bool) {
         if self.run.state.is_terminal() || self.run.cleanup == Cleanup::Uncertain {
             return;
         }
@@ -173,6 +174,8 @@ impl Tracker {
             self.measure_output();
             if self.launched {
                 return self.lose(&left, format!("{why}; the exit status was not observed"));
+            } else if !fenced {
+                return self.lose(&left, format!("{why}; whether the command ran is not known"));
             } else if let Some(error) = self.launch_error.take() {
                 self.end(Outcome::start_failed(error));
             } else if self.run.cancel_requested {
@@ -246,7 +249,7 @@ impl Tracker {
     }
 
     fn alarm_left(&mut self, left: &[String]) {
-        self.alarms.push(Alarm::Left(uncertain(&self.run.intent.run_id, left)));
+        self.alarms.push(Alarm::Left(left.to_vec()));
     }
 
     fn push(&mut self, event: RunEvent) {
@@ -260,11 +263,6 @@ impl Tracker {
             Err(error) => tracing::error!(run = %self.run.intent.run_id, %error, "event ignored"),
         }
     }
-}
-
-/// Why nothing is granted while something of `run` may be left (CMD.9).
-pub fn uncertain(run: &RunId, left: &[String]) -> String {
-    format!("the cleanup of run {run} is uncertain; left: {}", left.join(", "))
 }
 
 #[cfg(test)]
@@ -359,6 +357,23 @@ mod tests {
     }
 
     #[test]
+    fn cmd10_what_was_forced_stays_the_cause_of_a_changed_output() {
+        for (forced, cause) in [(Forced::Cancel, Cause::Cancelled), (Forced::Deadline, Cause::Deadline)] {
+            let mut tracker = Tracker::new(requested(intent()), 1);
+            tracker.output_found(Kept { bytes: vec![], most: 64 });
+            tracker.observe(Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 });
+            let evidence = Evidence {
+                forced: Some(forced),
+                stored_bytes: 3,
+                output: Some(Digest::of(b"abc")),
+                ..Evidence::default()
+            };
+            tracker.observe(Record::Exited { ending: Ending::Signalled(9), evidence });
+            assert_eq!(tracker.run().outcome.as_ref().unwrap().cause, cause);
+        }
+    }
+
+    #[test]
     fn cmd7_an_output_that_is_not_what_was_written_fails_the_run() {
         let cause = |run: Run| run.outcome.map(|outcome| (outcome.cause, outcome.exit_code));
         assert_eq!(cause(exited(b"abc", b"abc", 3)), Some((Cause::Exited, Some(0))));
@@ -432,7 +447,9 @@ mod tests {
             } else {
                 // Nobody saw an exit, so none may be told.
                 prop_assert_eq!(outcome.exit_code, None);
-                let never_ran = !has(|r| matches!(r, Record::Launching { .. }));
+                let told = removed.is_some() || world.left.is_empty();
+                let never_ran = !has(|r| matches!(r, Record::Launching { .. })) && told;
+                prop_assert_eq!(outcome.detail.contains("is not known"), !told && launching == 0);
                 let want = if never_ran && run.cancel_requested { Cause::Cancelled } else { Cause::Interrupted };
                 prop_assert_eq!(outcome.cause, want);
             }

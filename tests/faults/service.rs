@@ -139,6 +139,13 @@ async fn serve(setup: Setup) -> Result<(), Refusal> {
     );
     let service = chosen.recover().await?.prove(&Proof).await?.ready();
     say(&json!({ "ready": service.status().ready, "reason": service.status().reason }));
+    let stopping = service.clone();
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    tokio::spawn(async move {
+        terminate.recv().await;
+        let done = stopping.shutdown(false).await;
+        std::process::exit(i32::from(done.is_err()));
+    });
     let (tell, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|l| tell.send(l))
