@@ -9,14 +9,14 @@ use super::sweep::{left_hint, uncertain};
 use super::tracker::{Alarm, Tracker};
 use super::types::Graces;
 use crate::domain::digest::Digest;
-use crate::domain::ids::{RunId, SessionId};
+use crate::domain::ids::{RunId, SessionId, WorkspaceId};
 use crate::domain::job::Bundle;
 use crate::domain::profile::Profile;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{Run, RunIntent};
 use crate::exec::Executor;
 use crate::ledger::{Ledger, LedgerError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -52,6 +52,8 @@ pub(super) struct Core {
     /// The task that opens the ledger again after a failure.
     pub mender: OnceLock<tokio::task::AbortHandle>,
     live: Mutex<HashMap<RunId, Live>>,
+    /// The workspaces in which somebody follows an application.
+    applying: Mutex<HashSet<WorkspaceId>>,
 }
 
 impl Core {
@@ -79,7 +81,13 @@ impl Core {
             settling: tokio::sync::Mutex::default(),
             mender: OnceLock::new(),
             live: Mutex::new(HashMap::new()),
+            applying: Mutex::default(),
         }
+    }
+
+    /// The workspaces in which somebody follows an application.
+    pub fn applying(&self) -> MutexGuard<'_, HashSet<WorkspaceId>> {
+        self.applying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The live runs, each with its driver.

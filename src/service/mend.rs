@@ -1,7 +1,7 @@
 //! Opens the ledger again after a failed write, and takes up what the failure cut off (FT.5).
 
 use super::core::Core;
-use super::recovery;
+use super::{recovery, settle};
 use crate::domain::ids::RunId;
 use crate::domain::refusal::Refusal;
 use crate::ledger::LedgerError;
@@ -41,7 +41,7 @@ pub(super) async fn mend(core: Weak<Core>) {
             let Some(core) = core.upgrade() else { return };
             match take_up_unfollowed(&core).await {
                 Ok(()) => break,
-                Err(refusal) => tracing::error!(%refusal, "runs of the failure stay unsettled so far"),
+                Err(refusal) => tracing::error!(%refusal, "what the failure cut off stays unsettled so far"),
             }
             tokio::time::sleep(pause).await;
         }
@@ -61,5 +61,7 @@ async fn take_up_unfollowed(core: &Arc<Core>) -> Result<(), Refusal> {
         runs.retain(|run| !followed.contains(&run.intent.run_id));
         runs
     };
-    recovery::take_up(core, runs).await
+    recovery::take_up(core, runs).await?;
+    // Who followed an application when the write failed has ended with the wait above.
+    settle::settle_all(core).await
 }

@@ -9,17 +9,21 @@ pub mod clock;
 mod core;
 mod driver;
 pub mod facade;
+pub mod journal;
 mod leftovers;
 mod mend;
 mod output;
 pub mod plan;
 pub mod ports;
 pub mod prove;
+pub mod publish;
 pub mod readiness;
 mod reconcile;
 mod recovery;
+mod refresh;
 pub mod rules;
 mod sessions;
+mod settle;
 mod start;
 pub mod startup;
 pub mod state_dir;
@@ -29,6 +33,7 @@ pub mod types;
 
 pub use self::core::Backend;
 pub use facade::Service;
+pub use publish::{Call, Published};
 pub use types::{
     CancelReply, CreateSession, Graces, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
 };

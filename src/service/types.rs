@@ -1,5 +1,6 @@
 //! What the facade takes and answers.
 
+use crate::domain::application::Blocked;
 use crate::domain::digest::Digest;
 use crate::domain::ids::StepKey;
 use crate::domain::relpath::RelPath;
@@ -68,6 +69,8 @@ pub struct WorkspaceView {
     pub changes: Vec<PathChange>,
     /// What the import left out, and excluded names that lie in the directory now.
     pub excluded: Vec<Excluded>,
+    /// Applications that a changed base blocked and whose directories are still kept.
+    pub blocked: Vec<Blocked>,
 }
 
 /// A part of a run's output.

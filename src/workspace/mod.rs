@@ -2,10 +2,11 @@
 //! its revisions lie.
 //!
 //! `policy`, `refused`, `exclusion` and `admission` decide over values; `walk` and the modules that
-//! use it (`import`, `observe`) read a tree through directory descriptors; `store` and `coding_root`
-//! own the directories below the coding root.
+//! use it (`import`, `observe`) read a tree through directory descriptors; `aside` writes the next
+//! revision from one; `store`, `revise` and `coding_root` own the directories below the coding root.
 
 pub mod admission;
+pub mod aside;
 mod beneath;
 pub mod coding_root;
 mod durable;
@@ -15,5 +16,6 @@ pub mod import;
 pub mod observe;
 pub mod policy;
 pub mod refused;
+mod revise;
 pub mod store;
 mod walk;

@@ -52,6 +52,10 @@ impl Mode {
         }
     }
 
+    pub fn action_in_service(self) -> String {
+        self.action(At::Service)
+    }
+
     fn action(self, at: At) -> String {
         match self {
             // Else the service might settle the run before it is killed itself.
@@ -62,7 +66,7 @@ impl Mode {
         }
     }
 
-    fn kills(self) -> bool {
+    pub fn kills(self) -> bool {
         matches!(self, Self::Kill | Self::KillTwice)
     }
 }

@@ -60,6 +60,7 @@ impl Place {
             deadline_ms: 1_000,
             removal_ms: 12_000,
             reopen_ms: 30,
+            real: false,
         };
         Self { dir, setup, acknowledged: Vec::new(), cancels: Vec::new(), ends: Vec::new(), cancelled: false }
     }
@@ -69,6 +70,17 @@ impl Place {
         if run.state.is_terminal() {
             self.ends.push(run.clone());
         }
+    }
+
+    /// A place whose workspaces lie in the real store.
+    pub fn real() -> Self {
+        let mut place = Self::new();
+        place.setup.real = true;
+        std::fs::create_dir(&place.setup.coding).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&place.setup.coding, private).unwrap();
+        std::fs::write(place.project().join("other.js"), "kept").unwrap();
+        place
     }
 
     pub fn path(&self) -> &Path {
@@ -149,6 +161,11 @@ impl Child {
     /// Asks; `None` when the child died over it.
     pub fn ask(&mut self, ask: &Ask) -> Option<Value> {
         if self.tell(ask) { self.answer(PATIENCE) } else { None }
+    }
+
+    /// The answer to what was told without waiting.
+    pub fn answered(&mut self) -> Value {
+        self.answer(PATIENCE).expect("an answer")
     }
 
     /// Asks without waiting for the answer; false when the child is dead.

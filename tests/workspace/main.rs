@@ -8,6 +8,7 @@ mod admitted;
 mod limits;
 mod races;
 mod refused;
+mod revisions;
 mod roots;
 
 use salaam::domain::ids::WorkspaceId;
