@@ -164,6 +164,19 @@ impl Client {
         self.call(Method::GET, &format!("/v1/sessions/{id}/workspace"), None::<&()>, ANSWER).await
     }
 
+    /// `POST /v1/sessions/{id}/workspace/refresh`.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of the connection.
+    pub async fn refresh(
+        &mut self,
+        id: &SessionId,
+        asked: &wire::Refresh,
+    ) -> Result<wire::Workspace, Refusal> {
+        let path = format!("/v1/sessions/{id}/workspace/refresh");
+        self.call(Method::POST, &path, Some(asked), LONG_ANSWER).await
+    }
+
     /// `POST /v1/sessions/{id}/commands`, with `wait` until the run is settled.
     ///
     /// # Errors

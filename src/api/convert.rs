@@ -1,6 +1,7 @@
 //! Translates between wire types and the values of the domain and the service.
 
 use super::wire;
+use crate::domain::application::Blocked;
 use crate::domain::diff::{FileDiff, Side};
 use crate::domain::ids::StepKey;
 use crate::domain::outcome::Outcome;
@@ -76,6 +77,13 @@ impl From<PathChange> for wire::PathChange {
     }
 }
 
+impl From<Blocked> for wire::Blocked {
+    fn from(blocked: Blocked) -> Self {
+        let Blocked { intent, detail, kept } = blocked;
+        Self { application: intent.id.into(), revision: intent.base.revision, kept, detail }
+    }
+}
+
 impl From<service::WorkspaceView> for wire::WorkspaceView {
     fn from(view: service::WorkspaceView) -> Self {
         let Workspace { id, revision, digest, root } = view.workspace;
@@ -87,6 +95,7 @@ impl From<service::WorkspaceView> for wire::WorkspaceView {
             root,
             changes: all(view.changes),
             excluded: all(view.excluded),
+            blocked: all(view.blocked),
         }
     }
 }

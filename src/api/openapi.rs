@@ -27,6 +27,7 @@ use utoipa::{OpenApi, PartialSchema, ToSchema};
         sessions::end,
         sessions::remove,
         sessions::workspace,
+        sessions::refresh,
         commands::start,
         commands::list,
         commands::inspect,

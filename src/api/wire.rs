@@ -116,6 +116,32 @@ pub struct WorkspaceView {
     pub changes: Vec<PathChange>,
     /// What the import left out.
     pub excluded: Vec<Excluded>,
+    /// What was written for revisions that were not published, and is kept.
+    #[serde(default)]
+    pub blocked: Vec<Blocked>,
+}
+
+/// A revision that was written and not published, because the directory it was made from had changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Blocked {
+    /// Its application.
+    pub application: String,
+    /// The revision that it was made from.
+    pub revision: u32,
+    /// Where what was written is kept, for a person to look at and delete.
+    pub kept: String,
+    /// What had changed.
+    pub detail: String,
+}
+
+/// Asks for the edits of the current root to be adopted as a new revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Refresh {
+    /// The reviewed revision, which must be the current one.
+    pub revision: u32,
+    /// The reviewed observed digest, which must be what lies in the directory.
+    pub digest: String,
 }
 
 /// One path that differs.

@@ -133,7 +133,7 @@ impl Sal {
             Verb::Session(Session::Rm(verb)) => verb.run(out),
             Verb::Workspace(Workspace::Inspect(verb)) => verb.run(out),
             Verb::Workspace(Workspace::Diff(verb)) => verb.run(out),
-            Verb::Workspace(Workspace::Refresh(verb)) => verb.run(),
+            Verb::Workspace(Workspace::Refresh(verb)) => verb.run(out),
             Verb::Commands(Commands::Start(verb)) => verb.run(out),
             Verb::Commands(Commands::Inspect(verb)) => verb.run(out),
             Verb::Commands(Commands::Logs(verb)) => verb.run(out),

@@ -81,64 +81,72 @@ id!(/** A workspace: stable while its revisions change. */ WorkspaceId, "ws-", "
 id!(/** One intended execution of one command. */ RunId, "run-", "run id");
 id!(/** A container; also the name of its cgroup. */ ContainerId, "sal-", "container id");
 id!(/** The one launch attempt of a run. */ ExecId, "exe-", "exec id");
+id!(/** One intended publication of one revision; also names what is staged for it. */ ApplicationId, "app-", "application id");
 
-/// A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters
-/// without a space.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct StepKey(String);
+macro_rules! key {
+    ($(#[$doc:meta])* $name:ident, $kind:literal) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
 
-impl StepKey {
-    /// Longest key, in bytes.
-    pub const MAX: usize = 128;
+        impl $name {
+            /// Longest text, in bytes.
+            pub const MAX: usize = 128;
 
-    /// Parses a key.
-    ///
-    /// # Errors
-    /// [`BadId`] when it is empty, too long or not printable ASCII.
-    pub fn parse(text: &str) -> Result<Self, BadId> {
-        if !text.is_empty() && text.len() <= Self::MAX && text.bytes().all(|b| b.is_ascii_graphic()) {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(BadId {
-                text: text.chars().filter(|c| !c.is_control()).take(80).collect(),
-                kind: "step key",
-                rule: "expected 1 to 128 printable ASCII characters without spaces",
-            })
+            /// Parses the text form.
+            ///
+            /// # Errors
+            /// [`BadId`] when it is empty, too long or not printable ASCII.
+            pub fn parse(text: &str) -> Result<Self, BadId> {
+                let printable = text.bytes().all(|b| b.is_ascii_graphic());
+                if !text.is_empty() && text.len() <= Self::MAX && printable {
+                    Ok(Self(text.to_owned()))
+                } else {
+                    Err(BadId {
+                        text: text.chars().filter(|c| !c.is_control()).take(80).collect(),
+                        kind: $kind,
+                        rule: "expected 1 to 128 printable ASCII characters without spaces",
+                    })
+                }
+            }
+
+            /// The text form.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
         }
-    }
 
-    /// The text form.
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                Self::parse(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(key: $name) -> Self {
+                key.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::parse(text)
+            }
+        }
+    };
 }
 
-impl std::fmt::Display for StepKey {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl TryFrom<String> for StepKey {
-    type Error = BadId;
-    fn try_from(text: String) -> Result<Self, BadId> {
-        Self::parse(&text)
-    }
-}
-
-impl From<StepKey> for String {
-    fn from(key: StepKey) -> Self {
-        key.0
-    }
-}
-
-impl std::str::FromStr for StepKey {
-    type Err = BadId;
-    fn from_str(text: &str) -> Result<Self, BadId> {
-        Self::parse(text)
-    }
-}
+key!(/** A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters without a space. */ StepKey, "step key");
+key!(/** A session-scoped id of a tool call, whose receipt answers a repeat (FT.3): the same form as a step key. */ CallId, "call id");
 
 #[cfg(test)]
 mod tests {
@@ -153,5 +161,6 @@ mod tests {
         assert!(StepKey::parse("a b").is_err() && StepKey::parse("").is_err());
         assert!(StepKey::parse(&"k".repeat(129)).is_err());
         assert_eq!(StepKey::parse("test-v1").unwrap().as_str(), "test-v1");
+        assert!(CallId::parse("toolu_01").is_ok() && CallId::parse("a\n").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What the facade takes and answers.
 
+use crate::domain::application::Blocked;
 use crate::domain::change::Base;
 use crate::domain::diff::Diff;
 use crate::domain::digest::Digest;
@@ -70,6 +71,8 @@ pub struct WorkspaceView {
     pub changes: Vec<PathChange>,
     /// What the import left out, and excluded names that lie in the directory now.
     pub excluded: Vec<Excluded>,
+    /// Applications that a changed base blocked and whose directories are still kept.
+    pub blocked: Vec<Blocked>,
 }
 
 /// What changed between two revisions of a workspace (WS.7).

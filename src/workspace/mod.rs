@@ -3,9 +3,11 @@
 //!
 //! `policy`, `refused`, `exclusion` and `admission` decide over values; `walk` and the modules that
 //! use it (`import`, `observe`) read a tree through directory descriptors, `contents` single files;
-//! `store` and `coding_root` own the directories below the coding root; `diff` compares revisions.
+//! `aside` writes the next revision from one; `store`, `revise` and `coding_root` own the directories
+//! below the coding root; `diff` compares revisions.
 
 pub mod admission;
+pub mod aside;
 mod beneath;
 pub mod coding_root;
 pub mod contents;
@@ -17,5 +19,6 @@ pub mod import;
 pub mod observe;
 pub mod policy;
 pub mod refused;
+mod revise;
 pub mod store;
 mod walk;

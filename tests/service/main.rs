@@ -5,6 +5,8 @@ mod cancel;
 mod keys;
 mod ledger;
 mod proof;
+mod publish;
+mod publish_model;
 mod reconcile;
 mod recovery;
 mod sessions;

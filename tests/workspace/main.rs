@@ -11,6 +11,7 @@ mod diff_trees;
 mod limits;
 mod races;
 mod refused;
+mod revisions;
 mod roots;
 
 use salaam::domain::ids::WorkspaceId;

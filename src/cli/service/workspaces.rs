@@ -1,13 +1,16 @@
 //! The workspace store as the service wants it.
 
+use crate::domain::application::{Intent, Survey};
+use crate::domain::change::TreeChange;
 use crate::domain::diff::Diff;
 use crate::domain::ids::WorkspaceId;
+use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
-use crate::service::ports::{Imported, Observation, Published, WorkspacePort};
+use crate::service::ports::{Imported, Observation, Published, RevisionPort, WorkspacePort};
 use crate::workspace::diff::{Revision, revisions};
 use crate::workspace::observe::observe;
 use crate::workspace::store::Store;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Workspaces below a coding root.
 pub(super) struct Workspaces {
@@ -43,7 +46,7 @@ impl WorkspacePort for Workspaces {
         Err(Refusal::new(
             Code::WorkspaceChanged,
             format!("the workspace holds what no revision may hold: {}", seen.refused),
-            "remove it from the workspace's directory, or adopt your edits with `sal workspace refresh`",
+            "change the paths as listed; then adopt your edits with `sal workspace refresh`, or undo them",
         ))
     }
 
@@ -53,6 +56,40 @@ impl WorkspacePort for Workspaces {
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
         revisions(revision(old), revision(new)).map_err(|e| Refusal::from(&e))
+    }
+
+    fn revisions(&self) -> Option<&dyn RevisionPort> {
+        Some(self)
+    }
+}
+
+impl RevisionPort for Workspaces {
+    fn room(&self, id: &WorkspaceId, revision: u32, target: &TreeManifest) -> Result<PathBuf, Refusal> {
+        self.store.room(id, revision, target).map_err(|e| Refusal::from(&e))
+    }
+
+    fn stage(&self, intent: &Intent, change: &TreeChange) -> Result<(), Refusal> {
+        self.store.write_aside(intent, change).map_err(|e| Refusal::from(&e))
+    }
+
+    fn sync(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.sync_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn publish(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.publish_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn survey(&self, intent: &Intent) -> Survey {
+        self.store.survey(intent)
+    }
+
+    fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.discard_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn keep(&self, intent: &Intent) -> Result<PathBuf, Refusal> {
+        self.store.keep_aside(intent).map_err(|e| Refusal::from(&e))
     }
 }
 
