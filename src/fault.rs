@@ -35,7 +35,7 @@ pub use injected::{arm, environment, reach};
 
 #[cfg(feature = "failpoints")]
 mod injected {
-    use super::{Side, io};
+    use crate::fault::{Side, io};
     use std::fs::File;
     use std::io::Write as _;
 

@@ -13,7 +13,7 @@ use std::path::Path;
 const DIRECTION: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("fault", &[]),
-    ("workspace", &["domain"]),
+    ("workspace", &["domain", "fault"]),
     ("ledger", &["domain", "fault"]),
     ("image", &["domain"]),
     ("exec", &["domain", "fault"]),

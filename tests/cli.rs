@@ -79,8 +79,7 @@ fn json_no_service_is_one_error_and_exit_125() {
 #[test]
 fn svc1_what_is_not_built_says_so() {
     for args in [
-        &["workspace", "diff", SESSION][..],
-        &["attach", SESSION],
+        &["attach", SESSION][..],
         &["mcp", SESSION],
         &["proof", "compare", "a", "b"],
         &["session", "create", "--parent", SESSION, "--read-only"],

@@ -124,3 +124,61 @@ fn img1_without_a_default_the_shipped_pin_is_wanted_by_name() {
         assert!(hint.contains(step), "{hint}");
     }
 }
+
+#[test]
+fn ws6_refresh_adopts_reviewed_edits_and_lists_what_it_refuses() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, coding) = (dir.path().join("state"), dir.path().join("coding"));
+    std::fs::DirBuilder::new().mode(0o700).create(&coding).unwrap();
+    let project = dir.path().join("project");
+    std::fs::create_dir_all(project.join("sub")).unwrap();
+    std::fs::write(project.join("a.js"), "1").unwrap();
+    let at = coding.to_str().unwrap();
+    let start = ["service", "start", "--json", "--coding-root", at, "--coding-executor", "none"];
+    let started = sal(&state, &start);
+    assert_eq!(started.status.code(), Some(0), "{}", String::from_utf8_lossy(&started.stderr));
+    let create = ["session", "create", "--coding", "--json", "--cwd", project.to_str().unwrap()];
+    let made = json(&sal(&state, &create).stdout);
+    let session = made["session_id"].as_str().unwrap();
+    let root = Path::new(made["workspace"]["root"].as_str().unwrap()).to_owned();
+    let inspect = || json(&sal(&state, &["workspace", "inspect", session, "--json"]).stdout);
+    let refresh = |revision: &str, digest: &str, more: &[&str]| {
+        let args = ["workspace", "refresh", session, "--revision", revision, "--digest", digest];
+        sal(&state, &[&args[..], more].concat())
+    };
+    std::fs::write(root.join("a.js"), "edited").unwrap();
+    std::fs::write(root.join("sub/b.js"), "new").unwrap();
+    std::fs::write(root.join(".env"), "SECRET=1").unwrap();
+    for link in ["one", "two"] {
+        std::os::unix::fs::symlink("a.js", root.join(link)).unwrap();
+    }
+    let refused = refresh("1", made["workspace"]["digest"].as_str().unwrap(), &["--json"]);
+    let error = json(&refused.stderr)["error"].clone();
+    let message = error["message"].as_str().unwrap();
+    assert_eq!((refused.status.code(), error["code"].as_str()), (Some(125), Some("workspace_changed")));
+    assert!(message.contains("'one' is a symlink") && message.contains("'two' is a symlink"), "{message}");
+    for link in ["one", "two"] {
+        std::fs::remove_file(root.join(link)).unwrap();
+    }
+    let view = inspect();
+    let reviewed = view["observed_digest"].as_str().unwrap();
+    assert!(view["excluded"].to_string().contains(".env"), "{view}");
+    let adopted = json(&refresh("1", reviewed, &["--json"]).stdout);
+    assert_eq!((adopted["revision"].as_u64(), adopted["digest"].as_str()), (Some(2), Some(reviewed)));
+    let new = Path::new(adopted["root"].as_str().unwrap());
+    assert_eq!(std::fs::read(new.join("sub/b.js")).unwrap(), b"new");
+    assert!(new.ends_with("r00002") && !new.join(".env").exists());
+    let view = inspect();
+    assert_eq!((view["changes"].to_string(), view["blocked"].to_string()), ("[]".into(), "[]".into()));
+    let same = String::from_utf8(refresh("2", reviewed, &[]).stdout).unwrap();
+    assert!(same.starts_with("nothing to adopt") && same.contains("revision   2"), "{same}");
+    let stale = json(&refresh("1", reviewed, &["--json"]).stderr);
+    assert_eq!(stale["error"]["code"], "stale_revision");
+    assert_eq!(std::fs::read(project.join("a.js")).unwrap(), b"1", "the checkout is never written");
+    // Another service finds both revisions.
+    assert_eq!(sal(&state, &["service", "stop"]).status.code(), Some(0));
+    assert_eq!(sal(&state, &start).status.code(), Some(0));
+    assert_eq!(inspect()["revision"], 2);
+    assert_eq!(std::fs::read(root.join("a.js")).unwrap(), b"edited", "hand edits are kept");
+    assert_eq!(sal(&state, &["service", "stop"]).status.code(), Some(0));
+}

@@ -7,6 +7,7 @@ mod dice;
 pub use dice::Dice;
 use rusqlite::{Connection, Transaction, params};
 use salaam::domain::change::{Base, TreeChange};
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::files::answer::FileLimits;
 use salaam::domain::files::request::Patch;
@@ -17,10 +18,11 @@ use salaam::domain::refusal::Refusal;
 use salaam::domain::relpath::RelPath;
 use salaam::exec::{Executor, Fut};
 use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
-use salaam::workspace::contents;
-use salaam::workspace::patch::{self, Published};
+use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
+use salaam::workspace::diff::{Revision, revisions};
+use salaam::workspace::patch;
 use salaam::workspace::policy::Limits;
+use salaam::workspace::published;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -154,7 +156,7 @@ impl WorkspacePort for Plain {
     }
 
     fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        contents::read(root, files).map_err(|e| Refusal::from(&e))
+        published::read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -164,8 +166,8 @@ impl WorkspacePort for Plain {
         tree: &TreeManifest,
         patch: &Patch,
     ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| contents::read_one(root, file);
-        patch::plan(&Published { base, tree, read }, patch, &Limits::fixed())
+        let read = |file: &FileEntry| published::read_one(root, file);
+        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
     }
 
     fn limits(&self) -> FileLimits {
@@ -175,6 +177,12 @@ impl WorkspacePort for Plain {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         std::fs::remove_dir_all(self.0.join(id.as_str())).unwrap();
         Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A typed client of the control socket: one process, one connection, kept alive between requests.
 
 use super::socket;
-use super::wire::{self, CALL_ID, ENDED, STORED, TOTAL, TRUNCATED};
+use super::wire::{self, CALL_ID, ENDED, LEFT_OUT, STORED, TOTAL, TRUNCATED};
 use crate::domain::ids::{CallId, RunId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -41,14 +41,23 @@ pub struct LogPart {
     pub ended: bool,
 }
 
-/// A run's output as it comes; the connection is free again once it has ended.
+/// A patch as it comes.
 #[derive(Debug)]
-pub struct LogStream {
+pub struct Patch {
+    /// Changes that it only names.
+    pub left_out: u64,
+    /// Its bytes.
+    pub bytes: ByteStream,
+}
+
+/// Bytes as they come; the connection is free again once it has ended.
+#[derive(Debug)]
+pub struct ByteStream {
     body: Incoming,
     state: PathBuf,
 }
 
-impl LogStream {
+impl ByteStream {
     /// The next bytes; `None` at the end.
     ///
     /// # Errors
@@ -173,6 +182,19 @@ impl Client {
         serde_json::from_slice(&bytes).map_err(|error| not_understood(&error.to_string()))
     }
 
+    /// `POST /v1/sessions/{id}/workspace/refresh`.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of the connection.
+    pub async fn refresh(
+        &mut self,
+        id: &SessionId,
+        asked: &wire::Refresh,
+    ) -> Result<wire::Workspace, Refusal> {
+        let path = format!("/v1/sessions/{id}/workspace/refresh");
+        self.call(Method::POST, &path, Some(asked), LONG_ANSWER).await
+    }
+
     /// `POST /v1/sessions/{id}/commands`, with `wait` until the run is settled.
     ///
     /// # Errors
@@ -244,10 +266,34 @@ impl Client {
     ///
     /// # Errors
     /// The service's refusal, or that of the connection.
-    pub async fn follow(&mut self, id: &SessionId, run: &RunId, offset: u64) -> Result<LogStream, Refusal> {
+    pub async fn follow(&mut self, id: &SessionId, run: &RunId, offset: u64) -> Result<ByteStream, Refusal> {
         let path = format!("/v1/sessions/{id}/commands/{run}/logs?offset={offset}&follow=true");
         let response = self.send(Method::GET, &path, None::<&()>, ANSWER).await?;
-        Ok(LogStream { body: response.into_body(), state: self.state.clone() })
+        Ok(ByteStream { body: response.into_body(), state: self.state.clone() })
+    }
+
+    /// `GET …/workspace/diff?summary=true`: the files that differ, and figures.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of the connection.
+    pub async fn diff_summary(
+        &mut self,
+        id: &SessionId,
+        revision: Option<u32>,
+    ) -> Result<wire::WorkspaceDiff, Refusal> {
+        let path = format!("/v1/sessions/{id}/workspace/diff?summary=true{}", and_revision(revision));
+        self.call(Method::GET, &path, None::<&()>, LONG_ANSWER).await
+    }
+
+    /// `GET …/workspace/diff`: the patch.
+    ///
+    /// # Errors
+    /// The service's refusal, or that of the connection.
+    pub async fn diff(&mut self, id: &SessionId, revision: Option<u32>) -> Result<Patch, Refusal> {
+        let path = format!("/v1/sessions/{id}/workspace/diff?summary=false{}", and_revision(revision));
+        let response = self.send(Method::GET, &path, None::<&()>, LONG_ANSWER).await?;
+        let left_out = text(response.headers(), LEFT_OUT).parse().unwrap_or_default();
+        Ok(Patch { left_out, bytes: ByteStream { body: response.into_body(), state: self.state.clone() } })
     }
 
     async fn call<T: DeserializeOwned>(
@@ -313,6 +359,10 @@ fn unmade(error: &dyn std::fmt::Display) -> Refusal {
     Refusal::new(Code::Internal, format!("the request could not be made: {error}"), "report this")
 }
 
+fn and_revision(revision: Option<u32>) -> String {
+    revision.map_or_else(String::new, |revision| format!("&revision={revision}"))
+}
+
 async fn open(state: &Path) -> Result<(SendRequest<Full<Bytes>>, Option<i32>), Refusal> {
     let stream = socket::connect(state).await?;
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid());
@@ -331,13 +381,16 @@ fn refusal_of(status: StatusCode, bytes: &[u8]) -> Refusal {
 }
 
 fn sizes(headers: &HeaderMap) -> (wire::Output, bool) {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let output = wire::Output {
-        stored_bytes: text(STORED).parse().unwrap_or_default(),
-        total_bytes: text(TOTAL).parse().unwrap_or_default(),
-        truncated: text(TRUNCATED) == "true",
+        stored_bytes: text(headers, STORED).parse().unwrap_or_default(),
+        total_bytes: text(headers, TOTAL).parse().unwrap_or_default(),
+        truncated: text(headers, TRUNCATED) == "true",
     };
-    (output, text(ENDED) == "true")
+    (output, text(headers, ENDED) == "true")
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> &'a str {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
 async fn whole(body: Incoming, state: &Path, limit: Duration) -> Result<Bytes, Refusal> {

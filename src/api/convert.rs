@@ -1,6 +1,8 @@
 //! Translates between wire types and the values of the domain and the service.
 
 use super::wire;
+use crate::domain::application::Blocked;
+use crate::domain::diff::{FileDiff, Side};
 use crate::domain::ids::StepKey;
 use crate::domain::outcome::Outcome;
 use crate::domain::refusal::{Code, Refusal};
@@ -75,6 +77,13 @@ impl From<PathChange> for wire::PathChange {
     }
 }
 
+impl From<Blocked> for wire::Blocked {
+    fn from(blocked: Blocked) -> Self {
+        let Blocked { intent, detail, kept } = blocked;
+        Self { application: intent.id.into(), revision: intent.base.revision, kept, detail }
+    }
+}
+
 impl From<service::WorkspaceView> for wire::WorkspaceView {
     fn from(view: service::WorkspaceView) -> Self {
         let Workspace { id, revision, digest, root } = view.workspace;
@@ -86,7 +95,47 @@ impl From<service::WorkspaceView> for wire::WorkspaceView {
             root,
             changes: all(view.changes),
             excluded: all(view.excluded),
+            blocked: all(view.blocked),
         }
+    }
+}
+
+impl From<service::WorkspaceDiff> for wire::WorkspaceDiff {
+    fn from(found: service::WorkspaceDiff) -> Self {
+        let files: Vec<wire::FileDiff> = all(found.diff.files);
+        Self {
+            id: found.workspace.into(),
+            from_revision: found.from.revision,
+            from_digest: found.from.digest.into(),
+            to_revision: found.to.revision,
+            to_digest: found.to.digest.into(),
+            added_lines: files.iter().map(|file| file.added_lines).sum(),
+            deleted_lines: files.iter().map(|file| file.deleted_lines).sum(),
+            patch_bytes: found.diff.patch.len() as u64,
+            files,
+        }
+    }
+}
+
+impl From<FileDiff> for wire::FileDiff {
+    fn from(file: FileDiff) -> Self {
+        Self {
+            path: file.path.into(),
+            change: file.change,
+            content: file.content,
+            old: file.old.map(Into::into),
+            new: file.new.map(Into::into),
+            added_lines: file.added_lines,
+            deleted_lines: file.deleted_lines,
+            in_patch: file.in_patch,
+            patch_bytes: file.section.len() as u64,
+        }
+    }
+}
+
+impl From<Side> for wire::FileSide {
+    fn from(side: Side) -> Self {
+        Self { mode: side.git_mode().to_owned(), bytes: side.bytes }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The interface's description, generated from the types and routes.
 
-use super::routes::{commands, logs, service, sessions, tools};
+use super::routes::{commands, diff, logs, service, sessions, tools};
+use crate::domain::diff::{Content, FileChange};
 use crate::domain::manifest::Change;
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::Code;
@@ -26,6 +27,7 @@ use utoipa::{OpenApi, PartialSchema, ToSchema};
         sessions::end,
         sessions::remove,
         sessions::workspace,
+        sessions::refresh,
         commands::start,
         commands::list,
         commands::inspect,
@@ -34,6 +36,7 @@ use utoipa::{OpenApi, PartialSchema, ToSchema};
         logs::logs,
         tools::list,
         tools::call,
+        diff::diff,
     )
 )]
 struct V1;
@@ -78,6 +81,8 @@ macro_rules! names {
 
 names!(SessionKind: Ordinary Coding);
 names!(Change: Added Modified Deleted);
+names!(FileChange: Added Deleted Modified Mode);
+names!(Content: Text Control Binary);
 names!(RunState: Requested Creating Running Finishing Finished Interrupted);
 names!(Cleanup: None Pending Confirmed Uncertain);
 names!(Cause: Exited Signalled Deadline Cancelled Oom PidsLimit FileSizeLimit WorkFull OutputChanged

@@ -4,6 +4,7 @@
 //! fields, so readers ignore those they do not know. The enumerations are the domain's own: their
 //! names are part of the contract there too.
 
+use crate::domain::diff::{Content, FileChange};
 use crate::domain::manifest::Change;
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::Code;
@@ -24,6 +25,8 @@ pub const ENDED: &str = "salaam-output-ended";
 /// Header of a tool call: the caller's id of it. The calls themselves are those of
 /// [`crate::domain::files`].
 pub const CALL_ID: &str = "salaam-call-id";
+/// Header of an answer with a patch: changes that it only names.
+pub const LEFT_OUT: &str = "salaam-diff-left-out";
 
 /// The one form of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -116,6 +119,32 @@ pub struct WorkspaceView {
     pub changes: Vec<PathChange>,
     /// What the import left out.
     pub excluded: Vec<Excluded>,
+    /// What was written for revisions that were not published, and is kept.
+    #[serde(default)]
+    pub blocked: Vec<Blocked>,
+}
+
+/// A revision that was written and not published, because the directory it was made from had changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Blocked {
+    /// Its application.
+    pub application: String,
+    /// The revision that it was made from.
+    pub revision: u32,
+    /// Where what was written is kept, for a person to look at and delete.
+    pub kept: String,
+    /// What had changed.
+    pub detail: String,
+}
+
+/// Asks for the edits of the current root to be adopted as a new revision.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Refresh {
+    /// The reviewed revision, which must be the current one.
+    pub revision: u32,
+    /// The reviewed observed digest, which must be what lies in the directory.
+    pub digest: String,
 }
 
 /// One path that differs.
@@ -333,4 +362,59 @@ pub struct Removed {
 pub struct Stopping {
     /// Always true.
     pub stopping: bool,
+}
+
+/// What changed in a workspace since its import, without the patch itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkspaceDiff {
+    /// The workspace.
+    pub id: String,
+    /// The revision that is compared from: 1, the import.
+    pub from_revision: u32,
+    /// Digest of that revision's manifest.
+    pub from_digest: String,
+    /// The revision that is compared to.
+    pub to_revision: u32,
+    /// Digest of that revision's manifest.
+    pub to_digest: String,
+    /// The files that differ, in the order of the patch.
+    pub files: Vec<FileDiff>,
+    /// Lines that the patch adds.
+    pub added_lines: u64,
+    /// Lines that the patch deletes.
+    pub deleted_lines: u64,
+    /// Length of the patch.
+    pub patch_bytes: u64,
+}
+
+/// A file that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileDiff {
+    /// The path below the root.
+    pub path: String,
+    /// What happened to it.
+    pub change: FileChange,
+    /// What its content is, both sides taken together.
+    pub content: Content,
+    /// The file in the import; null when it was added.
+    pub old: Option<FileSide>,
+    /// The file in the later revision; null when it was deleted.
+    pub new: Option<FileSide>,
+    /// Lines that the patch adds to it.
+    pub added_lines: u64,
+    /// Lines that the patch deletes from it.
+    pub deleted_lines: u64,
+    /// False when the patch only names the change, in a comment.
+    pub in_patch: bool,
+    /// Length of its section of the patch; the sections follow each other in the order of the files.
+    pub patch_bytes: u64,
+}
+
+/// A file in one of two revisions.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FileSide {
+    /// Its mode as git knows it: `100644` or `100755`.
+    pub mode: String,
+    /// Its length.
+    pub bytes: u64,
 }

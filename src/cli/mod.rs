@@ -5,6 +5,7 @@
 
 mod args;
 mod attach;
+mod colour;
 mod commands;
 mod connect;
 mod entry;
@@ -14,6 +15,7 @@ mod mcp;
 mod openapi;
 mod output;
 mod places;
+mod progress;
 mod proof;
 mod run_text;
 mod service;

@@ -39,6 +39,13 @@ impl Output {
         put(&safe(text))
     }
 
+    /// Writes bytes as they are: what goes to a terminal must have been escaped.
+    pub(crate) fn raw(&self, bytes: &[u8]) -> Result<()> {
+        let mut out = std::io::stdout().lock();
+        out.write_all(bytes)?;
+        out.flush()
+    }
+
     /// Tells something beside the result, on standard error. Nothing depends on its arrival.
     pub(crate) fn note(&self, text: &str) {
         let _ = writeln!(std::io::stderr(), "sal: {}", safe(text));

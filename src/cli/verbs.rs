@@ -76,7 +76,7 @@ enum Session {
 enum Workspace {
     /// Show revision, digest, root and what differs on disk
     Inspect(workspace::inspect::Inspect),
-    /// Print the changes since the import
+    /// Print the changes since the import, as a patch for `git apply`
     Diff(workspace::diff::Diff),
     /// Adopt reviewed edits of the current root as a new revision
     Refresh(workspace::refresh::Refresh),
@@ -141,8 +141,8 @@ impl Sal {
             Verb::Session(Session::End(verb)) => verb.run(out),
             Verb::Session(Session::Rm(verb)) => verb.run(out),
             Verb::Workspace(Workspace::Inspect(verb)) => verb.run(out),
-            Verb::Workspace(Workspace::Diff(verb)) => verb.run(),
-            Verb::Workspace(Workspace::Refresh(verb)) => verb.run(),
+            Verb::Workspace(Workspace::Diff(verb)) => verb.run(out),
+            Verb::Workspace(Workspace::Refresh(verb)) => verb.run(out),
             Verb::Tool(Tool::Call(verb)) => verb.run(out),
             Verb::Commands(Commands::Start(verb)) => verb.run(out),
             Verb::Commands(Commands::Inspect(verb)) => verb.run(out),

@@ -87,6 +87,7 @@ id!(/** A workspace: stable while its revisions change. */ WorkspaceId, "ws-", "
 id!(/** One intended execution of one command. */ RunId, "run-", "run id");
 id!(/** A container; also the name of its cgroup. */ ContainerId, "sal-", "container id");
 id!(/** The one launch attempt of a run. */ ExecId, "exe-", "exec id");
+id!(/** One intended publication of one revision; also names what is staged for it. */ ApplicationId, "app-", "application id");
 
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident, $kind:literal) => {
@@ -96,15 +97,16 @@ macro_rules! key {
         pub struct $name(String);
 
         impl $name {
-            /// Longest key, in bytes.
+            /// Longest text, in bytes.
             pub const MAX: usize = 128;
 
-            /// Parses a key.
+            /// Parses the text form.
             ///
             /// # Errors
             /// [`BadId`] when it is empty, too long or not printable ASCII.
             pub fn parse(text: &str) -> Result<Self, BadId> {
-                if !text.is_empty() && text.len() <= Self::MAX && text.bytes().all(|b| b.is_ascii_graphic()) {
+                let printable = text.bytes().all(|b| b.is_ascii_graphic());
+                if !text.is_empty() && text.len() <= Self::MAX && printable {
                     Ok(Self(text.to_owned()))
                 } else {
                     Err(BadId {
@@ -121,22 +123,36 @@ macro_rules! key {
             }
         }
 
-        text_form!($name);
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = BadId;
+            fn try_from(text: String) -> Result<Self, BadId> {
+                Self::parse(&text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(key: $name) -> Self {
+                key.0
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = BadId;
+            fn from_str(text: &str) -> Result<Self, BadId> {
+                Self::parse(text)
+            }
+        }
     };
 }
 
-key!(
-    /** A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters
-    without a space. */
-    StepKey,
-    "step key"
-);
-key!(
-    /** The caller's id of one tool call, which makes a patch idempotent in its session (FT.3): 1 to 128
-    printable ASCII characters without a space. */
-    CallId,
-    "call id"
-);
+key!(/** A session-scoped key that makes a start idempotent (CMD.2): 1 to 128 printable ASCII characters without a space. */ StepKey, "step key");
+key!(/** A session-scoped id of a tool call, whose receipt answers a repeat (FT.3): the same form as a step key. */ CallId, "call id");
 
 #[cfg(test)]
 mod tests {
@@ -152,5 +168,6 @@ mod tests {
         assert!(StepKey::parse(&"k".repeat(129)).is_err());
         assert!(CallId::parse(&"k".repeat(128)).is_ok() && CallId::parse("a\n").is_err());
         assert_eq!(StepKey::parse("test-v1").unwrap().as_str(), "test-v1");
+        assert!(CallId::parse("toolu_01").is_ok() && CallId::parse("a\n").is_err());
     }
 }

@@ -1,7 +1,9 @@
 //! Values and pure decisions: no I/O, no process, no clock but for fresh ids. Every other module may
 //! import this one.
 
+pub mod application;
 pub mod change;
+pub mod diff;
 pub mod digest;
 pub mod files;
 pub mod ids;

@@ -212,11 +212,12 @@ impl Outcome {
     }
 
     /// The exit code of `sal commands start --wait`: the command's own, 137 for deadline, cancelled
-    /// and oom, 125 where there is none (docker and podman use the same).
+    /// and oom, 125 where there is none or the run failed as such (docker and podman use the same).
     pub fn process_exit_code(&self) -> u8 {
         match (self.cause, self.exit_code) {
             (Cause::Deadline | Cause::Cancelled | Cause::Oom, _) => 137,
-            (Cause::Interrupted | Cause::StartFailed, _) | (_, None) => 125,
+            (Cause::Interrupted | Cause::StartFailed | Cause::OutputChanged | Cause::BackendLost, _)
+            | (_, None) => 125,
             (_, Some(code)) => code,
         }
     }
@@ -272,5 +273,43 @@ mod tests {
                 want
             );
         }
+    }
+
+    #[test]
+    fn cmd10_space_is_gone_when_less_than_a_page_or_no_inode_is_left() {
+        let ended = |bytes, inodes| cause(Ending::Exited(1), |e| e.work = Some(SpaceLeft { bytes, inodes }));
+        assert_eq!((ended(4095, 9), ended(4096, 9)), (Cause::WorkFull, Cause::Exited));
+        assert_eq!((ended(4096, 0), ended(4096, 1)), (Cause::WorkFull, Cause::Exited));
+    }
+
+    #[test]
+    fn cmd10_the_exit_code_of_who_waited() {
+        let outcome = |cause, exit_code| Outcome { exit_code, ..Outcome::without_exit(cause, "") };
+        for cause in
+            [Cause::Exited, Cause::Signalled, Cause::PidsLimit, Cause::FileSizeLimit, Cause::WorkFull]
+        {
+            for code in [0, 1, 139, 255] {
+                assert_eq!(outcome(cause, Some(code)).process_exit_code(), code);
+            }
+            assert_eq!(outcome(cause, None).process_exit_code(), 125);
+        }
+        for cause in [Cause::Deadline, Cause::Cancelled, Cause::Oom] {
+            assert_eq!(outcome(cause, Some(0)).process_exit_code(), 137);
+            assert_eq!(outcome(cause, None).process_exit_code(), 137);
+        }
+        for cause in [Cause::Interrupted, Cause::StartFailed, Cause::OutputChanged, Cause::BackendLost] {
+            assert_eq!(outcome(cause, Some(0)).process_exit_code(), 125);
+        }
+    }
+
+    #[test]
+    fn cmd10_an_ending_gives_code_and_signal() {
+        let told = |ending| {
+            let outcome = judge(ending, &Evidence::default(), 1);
+            (outcome.exit_code, outcome.signal)
+        };
+        assert_eq!(told(Ending::Exited(3)), (Some(3), None));
+        assert_eq!(told(Ending::Signalled(6)), (Some(134), Some(6)));
+        assert_eq!(told(Ending::Unknown), (None, None));
     }
 }

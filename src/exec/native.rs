@@ -155,7 +155,11 @@ impl Executor for NativeExecutor {
         let mut command = self.supervise();
         command.arg("--look").arg(self.dir(run)).arg(container.as_str()).stdin(Stdio::null());
         Box::pin(async move {
-            let output = command.output().await.map_err(ExecError::Spawn)?;
+            let output = command.kill_on_drop(true).output().await.map_err(ExecError::Spawn)?;
+            if !output.status.success() {
+                let what = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+                return Err(ExecError::Host { what, hint: "mount what is missing".into() });
+            }
             serde_json::from_slice(&output.stdout).map_err(|e| ExecError::Spawn(e.into()))
         })
     }
@@ -188,6 +192,8 @@ impl Executor for NativeExecutor {
                 .arg("--sweep")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
+                // Whoever gives it up sweeps again; two at a time would find each other's lock.
+                .kill_on_drop(true)
                 .spawn()
                 .map_err(ExecError::Spawn)?;
             if let Some(mut stdin) = child.stdin.take() {

@@ -38,6 +38,10 @@ pub fn requested(intent: RunIntent) -> Run {
 /// # Errors
 /// [`IllegalStep`]; the run is unchanged.
 pub fn apply(run: &mut Run, event: &RunEvent) -> Result<(), IllegalStep> {
+    // Once is enough: what is gone cannot be cleaned up again.
+    if *event == RunEvent::CleanedUp && run.cleanup != Cleanup::Uncertain {
+        return Err(IllegalStep { state: run.state, event: format!("{event:?}") });
+    }
     run.state = step(run.state, event)?;
     match event {
         RunEvent::CreateAsked => run.cleanup = Cleanup::Pending,

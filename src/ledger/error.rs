@@ -100,7 +100,8 @@ impl From<LedgerError> for Refusal {
             }
             LedgerError::Latched(_) | LedgerError::Sql(_) => (
                 Code::NotReady,
-                "check the disk of the state directory, then restart the service; saved data stays readable",
+                "check the disk of the state directory; the service opens the ledger again by itself, and saved \
+                 data stays readable",
             ),
             LedgerError::Locked => (Code::NotReady, "close the program that has ledger.db open, then repeat"),
             LedgerError::Closed => (Code::NotReady, "start the service again"),

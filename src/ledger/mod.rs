@@ -5,14 +5,18 @@
 //! a write latches: SQLite cannot say whether a failed commit is there once reopened, so nothing is
 //! written until the file has been opened anew, checked and written to ([`Ledger::reopen`]).
 
+pub mod applications;
 pub mod apply;
 pub mod error;
 mod rows;
 pub mod runs;
 pub mod schema;
 pub mod sessions;
+#[cfg(test)]
+mod tests;
 pub mod writer;
 
+pub use applications::{ApplyGrounds, Begun, JournalEntry, Receipt};
 pub use apply::{Facts, apply};
 pub use error::LedgerError;
 pub use runs::{Grounds, Place, Requested, Verdict};

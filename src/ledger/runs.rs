@@ -377,6 +377,20 @@ mod tests {
         assert!(ledger.append_events(id, cancel, Facts::default()).await.unwrap().cancel_requested);
     }
 
+    #[test]
+    fn cmd8_a_transaction_is_named_by_the_most_that_it_says() {
+        let ended = RunEvent::Ended { outcome: Outcome::start_failed("x") };
+        let lost = RunEvent::Lost { detail: "x".into() };
+        for (events, name) in [
+            (vec![RunEvent::Launched, ended, RunEvent::Removed], "commit.exit"),
+            (vec![RunEvent::CancelRequested, lost], "commit.exit"),
+            (vec![RunEvent::CreateAsked, RunEvent::CancelRequested], "commit.cancel"),
+            (vec![RunEvent::Removed], "commit.removal"),
+        ] {
+            assert_eq!(boundary(&events), name, "{events:?}");
+        }
+    }
+
     #[tokio::test]
     async fn cmd8_many_runs_are_settled_in_one_transaction_or_none() {
         let tmp = tempfile::tempdir().unwrap();

@@ -15,7 +15,8 @@ const APPLICATION: i64 = 0x5341_4c6d;
 const BUSY: Duration = Duration::from_secs(2);
 
 /// One step a format version; `user_version` counts those applied.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 CREATE TABLE workspaces (
     id TEXT PRIMARY KEY,
@@ -66,7 +67,39 @@ CREATE TABLE events (
 CREATE INDEX events_of ON events(run_id, seq);
 CREATE TRIGGER events_are_final BEFORE UPDATE ON events
 BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
-"];
+",
+    "
+CREATE TABLE applications (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    id TEXT NOT NULL UNIQUE,
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    workspace_id TEXT NOT NULL,
+    call_id TEXT,
+    intent TEXT NOT NULL,
+    manifest TEXT,
+    phase TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX applications_open ON applications(workspace_id) WHERE phase = 'intended';
+CREATE INDEX applications_of ON applications(workspace_id, phase);
+CREATE TABLE application_events (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT,
+    application_id TEXT NOT NULL REFERENCES applications(id) ON DELETE CASCADE,
+    event TEXT NOT NULL,
+    at TEXT NOT NULL
+) STRICT;
+CREATE INDEX application_events_of ON application_events(application_id, seq);
+CREATE TRIGGER application_events_are_final BEFORE UPDATE ON application_events
+BEGIN SELECT RAISE(ABORT, 'events are append-only'); END;
+CREATE TABLE receipts (
+    session_id TEXT NOT NULL REFERENCES sessions(id) ON DELETE CASCADE,
+    call_id TEXT NOT NULL,
+    request TEXT NOT NULL,
+    application_id TEXT NOT NULL REFERENCES applications(id) ON DELETE CASCADE,
+    workspace TEXT NOT NULL,
+    PRIMARY KEY (session_id, call_id)
+) STRICT;
+",
+];
 
 /// The newest format that this version reads and writes.
 pub fn newest() -> i64 {
@@ -100,13 +133,7 @@ pub fn open_writer(path: &Path) -> Result<Connection, LedgerError> {
     }
     let unclean = path.with_extension("db-wal").metadata().is_ok_and(|wal| wal.len() > 0);
     drop(file);
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
-    check(&conn, path, unclean).map_err(|e| match e {
-        LedgerError::Sql(e) => damaged(path, e),
-        other => other,
-    })?;
-    conn.pragma_update(None, "journal_mode", "WAL")?;
-    conn.pragma_update(None, "synchronous", "FULL")?;
+    let mut conn = checked(path, unclean)?;
     migrate(&mut conn)?;
     Ok(conn)
 }
@@ -117,22 +144,34 @@ pub fn open_writer(path: &Path) -> Result<Connection, LedgerError> {
 /// # Errors
 /// As [`open_writer`]'s; [`LedgerError::Sql`] when the disk still takes nothing.
 pub fn reopen_writer(path: &Path) -> Result<Connection, LedgerError> {
-    let mut conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
-    check(&conn, path, true).map_err(|e| match e {
+    let mut conn = checked(path, true)?;
+    fault::reach("reopen", Side::Before, &path.to_string_lossy())
+        .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
+    // As large as the largest commit of a run: a disk that is nearly full may take a smaller one.
+    let write = |conn: &mut Connection, sql: &str| -> Result<(), LedgerError> {
+        let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
+        tx.execute_batch(sql)?;
+        Ok(tx.commit()?)
+    };
+    write(&mut conn, "INSERT OR REPLACE INTO meta (key, value) VALUES ('probe', hex(zeroblob(65536)))")?;
+    write(
+        &mut conn,
+        "DELETE FROM meta WHERE key = 'probe';
+         INSERT INTO meta (key, value) VALUES ('reopened', '1')
+         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
+    )?;
+    Ok(conn)
+}
+
+/// Connects for writing and checks the file, thoroughly or quickly.
+fn checked(path: &Path, thoroughly: bool) -> Result<Connection, LedgerError> {
+    let conn = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(|e| damaged(path, e))?;
+    check(&conn, path, thoroughly).map_err(|e| match e {
         LedgerError::Sql(e) => damaged(path, e),
         other => other,
     })?;
     conn.pragma_update(None, "journal_mode", "WAL")?;
     conn.pragma_update(None, "synchronous", "FULL")?;
-    fault::reach("reopen", Side::Before, &path.to_string_lossy())
-        .map_err(|source| LedgerError::Io { path: path.to_owned(), source })?;
-    let tx = conn.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-    tx.execute(
-        "INSERT INTO meta (key, value) VALUES ('reopened', '1')
-         ON CONFLICT (key) DO UPDATE SET value = CAST(value AS INTEGER) + 1",
-        [],
-    )?;
-    tx.commit()?;
     Ok(conn)
 }
 
@@ -197,4 +236,36 @@ fn migrate(conn: &mut Connection) -> Result<(), LedgerError> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ft4_a_ledger_of_format_1_is_brought_to_the_newest_with_its_rows() {
+        let tmp = tempfile::tempdir().unwrap();
+        let path = tmp.path().join(LEDGER_FILE);
+        let old = Connection::open(&path).unwrap();
+        old.execute_batch(MIGRATIONS[0]).unwrap();
+        old.pragma_update(None, "application_id", APPLICATION).unwrap();
+        old.pragma_update(None, "user_version", 1).unwrap();
+        old.execute_batch(
+            "INSERT INTO workspaces VALUES ('ws-1', 1);
+             INSERT INTO revisions VALUES ('ws-1', 1, 'd', '/r', '{}');
+             INSERT INTO sessions VALUES (1, 'ses-1', 'coding', '/p', 'active', 'ws-1', 'now');",
+        )
+        .unwrap();
+        old.close().unwrap();
+        for _ in 0..2 {
+            let conn = open_writer(&path).unwrap();
+            let version: i64 = conn.pragma_query_value(None, "user_version", |r| r.get(0)).unwrap();
+            assert_eq!((version, newest()), (2, 2));
+            let count = |table: &str| -> i64 {
+                conn.query_row(&format!("SELECT count(*) FROM {table}"), [], |r| r.get(0)).unwrap()
+            };
+            assert_eq!((count("revisions"), count("sessions")), (1, 1));
+            assert_eq!((count("applications"), count("application_events"), count("receipts")), (0, 0, 0));
+        }
+    }
 }

@@ -7,6 +7,7 @@
 //!    at the next start)
 //! ```
 
+use super::applications;
 use super::error::LedgerError;
 use super::rows;
 use super::runs;
@@ -174,6 +175,21 @@ impl Ledger {
         .await
     }
 
+    /// Reads the directory of a published revision.
+    ///
+    /// # Errors
+    /// [`LedgerError::Absent`].
+    pub async fn root(&self, workspace: &WorkspaceId, revision: u32) -> Result<String, LedgerError> {
+        let id = workspace.clone();
+        self.read(move |tx| {
+            tx.prepare_cached("SELECT root FROM revisions WHERE workspace_id = ?1 AND revision = ?2")?
+                .query_row(params![id.as_str(), revision], |row| row.get(0))
+                .optional()?
+                .ok_or_else(|| LedgerError::Absent { kind: "revision", id: format!("{revision} of {id}") })
+        })
+        .await
+    }
+
     /// Ends a session; its workspace and runs stay. Ending twice is no error.
     ///
     /// # Errors
@@ -289,6 +305,15 @@ fn set_phase(tx: &Transaction<'_>, id: &SessionId, phase: &str) -> Result<(), Le
                 "cancel it with `sal commands cancel {id} --run-id {}`, or wait for its end",
                 place.run_id
             ),
+        )));
+    }
+    if let Some(workspace) = &session.workspace
+        && let Some(open) = applications::open(tx, &workspace.id)?
+    {
+        return Err(LedgerError::Refused(Refusal::new(
+            Code::Busy,
+            format!("session {id} is being changed: the application {open} is not decided yet"),
+            "repeat in a moment; after a failure, restart the service first",
         )));
     }
     tx.execute("UPDATE sessions SET phase = ?2 WHERE id = ?1", params![id.as_str(), phase])?;

@@ -3,6 +3,7 @@
 use super::error::LedgerError;
 use super::schema;
 use crate::fault::{self, Side};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -45,7 +46,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Worker {
-    fn start(name: &str, mut conn: Connection, last: fn(&Connection)) -> std::io::Result<Self> {
+    fn start(
+        name: &str,
+        mut conn: Connection,
+        last: impl FnOnce(&Connection) + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (tasks, inbox) = mpsc::channel::<Task>();
         let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
             for task in inbox {
@@ -69,15 +74,22 @@ impl Ledger {
         let io = |source| LedgerError::Io { path: path.to_owned(), source };
         let writer = schema::open_writer(path)?;
         let reader = schema::open_reader(path)?;
-        // A checkpoint at the end leaves no write-ahead log: the sign of a clean stop.
-        let checkpoint = |conn: &Connection| {
-            let _ = conn.pragma_query_value(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()));
+        let latch = watch::channel(None::<String>).0;
+        let latched = latch.subscribe();
+        // A checkpoint at the end leaves no write-ahead log: the sign of a clean stop. After a failed write
+        // the log stays, so that the next start checks the whole file.
+        let checkpoint = move |conn: &Connection| {
+            let _ = if latched.borrow().is_some() {
+                conn.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true).map(drop)
+            } else {
+                conn.pragma_query_value(None, "wal_checkpoint(TRUNCATE)", |_| Ok(()))
+            };
         };
         let shared = Shared {
             path: path.to_owned(),
             writer: Mutex::new(Some(Worker::start("ledger-write", writer, checkpoint).map_err(io)?)),
             reader: Mutex::new(Some(Worker::start("ledger-read", reader, |_| ()).map_err(io)?)),
-            latch: watch::channel(None).0,
+            latch,
             commits: AtomicU64::new(0),
             #[cfg(test)]
             fail_commits: std::sync::atomic::AtomicBool::new(false),
@@ -246,4 +258,22 @@ fn as_sqlite(error: &std::io::Error) -> rusqlite::Error {
         _ => ffi::SQLITE_IOERR_FSYNC,
     };
     rusqlite::Error::SqliteFailure(ffi::Error::new(code), Some(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ErrorCode;
+
+    #[test]
+    fn b12_errors_of_the_system_are_told_as_sqlite_tells_them() {
+        for (errno, code) in [
+            (nix::libc::ENOSPC, ErrorCode::DiskFull),
+            (nix::libc::EROFS, ErrorCode::ReadOnly),
+            (nix::libc::EIO, ErrorCode::SystemIoFailure),
+        ] {
+            let error = as_sqlite(&std::io::Error::from_raw_os_error(errno));
+            assert_eq!(error.sqlite_error_code(), Some(code), "{error}");
+        }
+    }
 }

@@ -1,21 +1,22 @@
 //! What the parts of a running service share.
 
-use super::driver::{LEFT_HINT, Live};
+use super::driver::Live;
 use super::plan::Configured;
 use super::ports::{ProofSummary, WorkspacePort};
 use super::readiness::{Doubt, Readiness};
 use super::state_dir::StateDir;
+use super::sweep::{left_hint, uncertain};
 use super::tracker::{Alarm, Tracker};
 use super::types::Graces;
 use crate::domain::digest::Digest;
-use crate::domain::ids::{RunId, SessionId};
+use crate::domain::ids::{RunId, SessionId, WorkspaceId};
 use crate::domain::job::Bundle;
 use crate::domain::profile::Profile;
 use crate::domain::refusal::{Code, Refusal};
-use crate::domain::run::Run;
+use crate::domain::run::{Run, RunIntent};
 use crate::exec::Executor;
 use crate::ledger::{Ledger, LedgerError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -45,9 +46,14 @@ pub(super) struct Core {
     pub started: String,
     /// Held shared while a start is between its admission and its driver, so that a stop can wait for it.
     pub starting: Arc<tokio::sync::RwLock<()>>,
+    /// Held by whoever settles or adopts runs that have no driver: at a start, after a failure of the
+    /// ledger, or by order of a person. Else two of them could settle one run.
+    pub settling: tokio::sync::Mutex<()>,
     /// The task that opens the ledger again after a failure.
     pub mender: OnceLock<tokio::task::AbortHandle>,
     live: Mutex<HashMap<RunId, Live>>,
+    /// The workspaces in which somebody follows an application.
+    applying: Mutex<HashSet<WorkspaceId>>,
 }
 
 impl Core {
@@ -72,9 +78,16 @@ impl Core {
             proved: OnceLock::new(),
             started: jiff::Timestamp::now().to_string(),
             starting: Arc::default(),
+            settling: tokio::sync::Mutex::default(),
             mender: OnceLock::new(),
             live: Mutex::new(HashMap::new()),
+            applying: Mutex::default(),
         }
+    }
+
+    /// The workspaces in which somebody follows an application.
+    pub fn applying(&self) -> MutexGuard<'_, HashSet<WorkspaceId>> {
+        self.applying.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The live runs, each with its driver.
@@ -93,6 +106,12 @@ impl Core {
         Some(Configured { executor: backend.executor.name(), image: &backend.bundle.pin, profile })
     }
 
+    /// Withdraws readiness while `left` of a run may be there.
+    pub fn doubt_left(&self, run: &RunIntent, left: &[String]) {
+        let doubt = Doubt::Left(run.run_id.clone());
+        self.readiness.withdraw(doubt, uncertain(&run.run_id, left), left_hint(run));
+    }
+
     /// Withdraws readiness for what the tracker found.
     pub fn raise(&self, tracker: &mut Tracker) {
         for alarm in tracker.take_alarms() {
@@ -102,10 +121,7 @@ impl Core {
                     reason,
                     "find what changed on the host, then restart the service for a new proof",
                 ),
-                Alarm::Left(reason) => {
-                    let run = tracker.run().intent.run_id.clone();
-                    self.readiness.withdraw(Doubt::Left(run), reason, LEFT_HINT);
-                }
+                Alarm::Left(left) => self.doubt_left(&tracker.run().intent, &left),
             }
         }
     }

@@ -8,17 +8,17 @@
 
 use super::clock;
 use super::core::{Backend, Core};
-use super::leftovers;
 use super::output;
 use super::plan::SUPERVISOR_LOST;
 use super::readiness::Doubt;
+use super::sweep::{forget, sweep_one};
 use super::tracker::Tracker;
 use super::types::settled;
-use crate::domain::ids::{ContainerId, RunId};
+use crate::domain::ids::RunId;
 use crate::domain::job::Job;
 use crate::domain::record::Record;
 use crate::domain::refusal::{Code, Refusal};
-use crate::domain::run::{Cleanup, Run};
+use crate::domain::run::{Cleanup, Run, RunEvent};
 use crate::exec::Observed;
 use crate::fault::{self, Side};
 use crate::ledger::LedgerError;
@@ -27,15 +27,8 @@ use std::time::Duration;
 use tokio::sync::{OwnedRwLockReadGuard, mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-/// How long records that were written before a sweep are waited for.
-const LAST_WORDS: Duration = Duration::from_secs(1);
-/// How long a sweep may take; longer counts as uncertain.
-const SWEEP_LIMIT: Duration = Duration::from_secs(15);
 /// Recovery phase shown while a run is observed again after a restart.
 const ADOPTED: &str = "adopted";
-/// The next step when something of a run may be left.
-pub(super) const LEFT_HINT: &str = "`sal commands reconcile SESSION_ID --run-id RUN_ID` looks again, as does a \
-     restart of the service; if it stays, remove what is left by hand and repeat";
 /// Pause before a run is taken up again whose record found the ledger locked by another program.
 const LOCKED_PAUSE: Duration = Duration::from_secs(1);
 /// Recovery phase shown when the outcome could not be recorded.
@@ -79,23 +72,6 @@ pub(super) fn spawn(core: &Arc<Core>, backend: &Backend, run: Run, begin: Begin)
     watch
 }
 
-/// Removes whatever bears these ids, supervisors included, and answers what is left of each.
-pub(super) async fn sweep(backend: &Backend, runs: Vec<(RunId, ContainerId)>) -> Vec<Vec<String>> {
-    let count = runs.len();
-    let limit = SWEEP_LIMIT * u32::try_from(count.clamp(1, 8)).unwrap_or(8);
-    let unknown = |why: String| vec![vec![format!("unknown ({why})")]; count];
-    match tokio::time::timeout(limit, backend.executor.sweep(runs)).await {
-        Ok(Ok(left)) => left,
-        Ok(Err(error)) => unknown(error.to_string()),
-        Err(_) => unknown(format!("the sweep took more than {} s", limit.as_secs())),
-    }
-}
-
-/// [`sweep`] for one run.
-pub(super) async fn sweep_one(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
-    sweep(backend, vec![(run.clone(), container.clone())]).await.pop().unwrap_or_default()
-}
-
 struct Driver {
     core: Arc<Core>,
     backend: Backend,
@@ -115,19 +91,36 @@ impl Driver {
                 format!("the outcome of run {id} could not be recorded: {error}"),
                 "check the disk of the state directory; the ledger is opened again by itself",
             );
-            let mut view = self.tracker.run().clone();
-            view.recovery_phase = Some(UNRECORDED.to_owned());
-            self.publish.send_replace(view);
-            // The entry stays: the run keeps its place, and its records wait.
-            let Some(run) = self.recordable_again(&id, error, &mut orders).await else { return };
-            self.tracker = Tracker::new(run, self.core.profile.file_size);
-            self.core.readiness.restore(&Doubt::Unrecorded(id.clone()));
+            // What was told last is committed; what the tracker knows beyond it is not, and may end otherwise.
+            self.publish.send_modify(|view| view.recovery_phase = Some(UNRECORDED.to_owned()));
+            let Some(run) = self.recordable_again(&id, error, &mut orders).await else {
+                // The ledger keeps the run's place; without an entry, a person can have it looked at.
+                self.core.live().remove(&id);
+                return;
+            };
+            self.resume(run).await;
         }
         self.core.live().remove(&id);
         let run = self.tracker.run();
         if run.state.is_terminal() && run.cleanup == Cleanup::Confirmed {
-            leftovers::forget(&self.backend, &id).await;
+            forget(&self.backend, &id).await;
         }
+    }
+
+    /// Goes on with the run as the ledger has it.
+    async fn resume(&mut self, run: Run) {
+        let id = run.intent.run_id.clone();
+        if run.cleanup == Cleanup::Uncertain {
+            // The commit that failed is there, and its alarm was not raised.
+            let events = self.core.ledger.events(&id).await.unwrap_or_default();
+            let left = events.into_iter().rev().find_map(|event| match event {
+                RunEvent::RemovalUncertain { left } => Some(left),
+                _ => None,
+            });
+            self.core.doubt_left(&run.intent, &left.unwrap_or_else(|| vec!["unknown".into()]));
+        }
+        self.tracker = Tracker::new(run, self.core.profile.file_size);
+        self.core.readiness.restore(&Doubt::Unrecorded(id));
     }
 
     /// Waits until the run can be recorded again, and answers it as the ledger has it: whether a failed
@@ -145,7 +138,17 @@ impl Driver {
                 LedgerError::Locked => tokio::time::sleep(LOCKED_PAUSE).await,
                 _ => return None,
             }
-            self.core.ledger.run(id).await.ok()
+            loop {
+                match self.core.ledger.run(id).await {
+                    Ok(run) => return Some(run),
+                    Err(LedgerError::Absent { .. } | LedgerError::Row { .. } | LedgerError::Closed) => {
+                        return None;
+                    }
+                    // A disk that has just failed may do so once more.
+                    Err(error) => tracing::warn!(run = %id, %error, "the run cannot be read"),
+                }
+                tokio::time::sleep(LOCKED_PAUSE).await;
+            }
         };
         tokio::pin!(open);
         loop {
@@ -231,17 +234,21 @@ impl Driver {
 
     /// Takes one record; an exit is held against the output that is kept.
     async fn take(&mut self, record: Record) {
-        if matches!(record, Record::Exited { .. }) {
-            self.find_output().await;
+        if let Record::Exited { evidence, .. } = &record {
+            self.find_output(evidence.stored_bytes).await;
         }
         self.tracker.observe(record);
     }
 
-    async fn find_output(&mut self) {
+    /// Looks at the kept output, of which at least `told` bytes are recorded. What cannot be read is no
+    /// evidence of anything.
+    async fn find_output(&mut self, told: u64) {
         let path = self.core.state.output(&self.tracker.run().intent.run_id);
-        let most = self.core.profile.output_bytes;
-        if let Ok(kept) = tokio::task::spawn_blocking(move || output::found(&path, most)).await {
-            self.tracker.output_found(kept);
+        let most = self.core.profile.output_bytes.max(told);
+        match tokio::task::spawn_blocking(move || output::found(&path, most)).await {
+            Ok(Ok(kept)) => self.tracker.output_found(kept),
+            Ok(Err(error)) => tracing::warn!(%error, "the kept output cannot be read"),
+            Err(_) => {}
         }
     }
 
@@ -279,15 +286,15 @@ impl Driver {
     /// Removes what is left without a supervisor and settles the run on the evidence at hand.
     async fn sweep(&mut self, records: &mut mpsc::Receiver<Observed>, why: &str) -> Result<(), LedgerError> {
         let intent = &self.tracker.run().intent;
-        let left = sweep_one(&self.backend, &intent.run_id, &intent.container_id).await;
-        self.find_output().await;
-        // What the supervisor recorded before its end is the truth, however late it is read.
-        let rest = async {
-            while let Some(Observed::Record(record)) = records.recv().await {
-                self.tracker.observe(record);
-            }
-        };
-        let _ = tokio::time::timeout(LAST_WORDS, rest).await;
+        let id = intent.run_id.clone();
+        let left = sweep_one(&self.backend, &id, &intent.container_id).await;
+        self.find_output(0).await;
+        // What the supervisor recorded before its end is the truth, however late it is read; what was
+        // observed before changes nothing.
+        records.close();
+        for record in self.backend.executor.survey(&id).records {
+            self.take(record).await;
+        }
         self.tracker.over(left, why);
         self.flush().await
     }

@@ -2,16 +2,20 @@
 
 use super::core::{Core, blocking, to_the_end};
 use super::driver::Live;
+use super::publish::{self, Call, Published};
 use super::types::{
-    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceView, settled,
+    CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceDiff, WorkspaceView,
+    settled,
 };
-use super::{files, output, reconcile, sessions, start};
+use super::{diff, files, output, reconcile, refresh, sessions, start};
+use crate::domain::change::TreeChange;
+use crate::domain::digest::Digest;
 use crate::domain::files::{Answer, Request};
 use crate::domain::ids::{CallId, RunId, SessionId};
 use crate::domain::outcome::Cause;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{HistoryEntry, OutputSize, Run};
-use crate::domain::session::{PathChange, Session};
+use crate::domain::session::{PathChange, Session, Workspace};
 use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
@@ -78,8 +82,14 @@ impl Service {
         let session = self.core.ledger.session(id).await?;
         let workspace = files::workspace_of(&session)?.clone();
         let published = self.core.ledger.manifest(&workspace.id, workspace.revision).await?;
+        let mut blocked = self.core.ledger.blocked_applications(&workspace.id).await?;
         let (port, root) = (self.core.workspaces()?, PathBuf::from(&workspace.root));
-        let observed = blocking(move || port.observe(&root)).await?;
+        let (observed, blocked) = blocking(move || {
+            // A person who has seen to it deletes the directory.
+            blocked.retain(|one| PathBuf::from(&one.kept).exists());
+            Ok((port.observe(&root)?, blocked))
+        })
+        .await?;
         let changes = published.changes(&observed.manifest).into_iter();
         let mut excluded = session.excluded;
         for item in observed.excluded {
@@ -92,6 +102,7 @@ impl Service {
             observed_digest: observed.manifest.digest(),
             changes: changes.map(|(path, change)| PathChange { path, change }).collect(),
             excluded,
+            blocked,
         })
     }
 
@@ -109,6 +120,43 @@ impl Service {
     ) -> Result<Answer, Refusal> {
         let (core, id) = (Arc::clone(&self.core), id.clone());
         to_the_end(async move { files::run(&core, &id, call, request).await }).await
+    }
+
+    /// Publishes `change` as the next revision of a session's workspace, or answers the receipt of its call.
+    ///
+    /// # Errors
+    /// `conflict` for a call id with other arguments; `stale_revision`, `workspace_changed`,
+    /// `limit_exceeded`, `busy`, `forbidden`; `not_ready` while the ledger takes no writes.
+    pub async fn publish(
+        &self,
+        id: &SessionId,
+        change: TreeChange,
+        call: Option<Call>,
+    ) -> Result<Published, Refusal> {
+        publish::publish(&self.core, id, change, call).await
+    }
+
+    /// Answers what a call has published, if it has.
+    ///
+    /// # Errors
+    /// `conflict` when its id was used with other arguments.
+    pub async fn receipt(&self, id: &SessionId, call: &Call) -> Result<Option<Published>, Refusal> {
+        publish::receipt(&self.core, id, call).await
+    }
+
+    /// Adopts hand edits of the current root as a new revision, if the root holds exactly what was
+    /// reviewed; without edits, answers the workspace as it is.
+    ///
+    /// # Errors
+    /// `stale_revision`; `workspace_changed` when the root holds something else, or what no revision may
+    /// hold; `limit_exceeded`, `busy`, `forbidden`, `not_ready`.
+    pub async fn refresh(
+        &self,
+        id: &SessionId,
+        revision: u32,
+        digest: &Digest,
+    ) -> Result<Workspace, Refusal> {
+        refresh::refresh(&self.core, id, revision, digest).await
     }
 
     /// Starts a command, or answers the original run of its step key. Returns once the intent is
@@ -267,6 +315,9 @@ impl Service {
     /// `internal` when the ledger could not be closed cleanly, or a run could not be cancelled.
     pub async fn shutdown(&self, cancel_runs: bool) -> Result<(), Refusal> {
         self.core.readiness.stopping();
+        if let Some(mender) = self.core.mender.get() {
+            mender.abort();
+        }
         // Starts that were admitted before get their drivers first.
         drop(self.core.starting.write().await);
         let mut failed = Vec::new();
@@ -281,9 +332,6 @@ impl Service {
             }
         }
         self.live(|_, live| live.task.abort());
-        if let Some(mender) = self.core.mender.get() {
-            mender.abort();
-        }
         let core = Arc::clone(&self.core);
         blocking(move || {
             core.ledger.close();
@@ -300,6 +348,15 @@ impl Service {
                 "start the service again; it observes them from their records",
             ))
         }
+    }
+
+    /// Compares the initial import with the current revision, or with `revision` (WS.7).
+    ///
+    /// # Errors
+    /// `not_found`; `forbidden` for an ordinary session; `workspace_changed` naming the files whose
+    /// published bytes an editor has overwritten.
+    pub async fn diff(&self, id: &SessionId, revision: Option<u32>) -> Result<WorkspaceDiff, Refusal> {
+        diff::diff(&self.core, id, revision).await
     }
 
     fn live<T>(&self, each: impl Fn(&RunId, &Live) -> T) -> Vec<T> {

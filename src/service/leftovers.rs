@@ -2,20 +2,15 @@
 //! of a proof that was broken off. Looked for once, at a start.
 
 use super::core::{Backend, Core, blocking};
-use super::driver::{self, LEFT_HINT};
 use super::prove::PROOF_SOURCE;
 use super::readiness::Doubt;
+use super::sweep::{end_orphan, forget};
 use crate::domain::ids::{ContainerId, RunId};
 use crate::domain::job::{JOB_FILE, Job};
 use crate::domain::refusal::Refusal;
-use crate::exec::Observed;
 use crate::ledger::{Ledger, LedgerError};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-
-/// How long the supervisor of a run that nobody knows may take to end after its cancel.
-const ORPHAN_GRACE: Duration = Duration::from_secs(10);
 
 /// A run directory that no unsettled run owns.
 struct Leftover {
@@ -56,7 +51,7 @@ pub(super) async fn clear_runs(
             core.readiness.withdraw(
                 Doubt::Left(run.clone()),
                 format!("an unrecorded container of run {run} is left: {}", left.join(", ")),
-                LEFT_HINT,
+                "restart the service, which looks again; if it stays, remove what is left by hand and restart",
             );
         }
     }
@@ -99,13 +94,6 @@ fn report(path: &Path, done: std::io::Result<()>) {
     }
 }
 
-/// Deletes a run's working files; what stays is looked for again at the next start.
-pub(super) async fn forget(backend: &Backend, run: &RunId) {
-    if let Err(error) = backend.executor.forget(run).await {
-        tracing::warn!(%run, %error, "the run directory could not be deleted");
-    }
-}
-
 async fn is_recorded(ledger: &Ledger, run: &RunId) -> Result<bool, LedgerError> {
     match ledger.run(run).await {
         Ok(_) => Ok(true),
@@ -113,13 +101,4 @@ async fn is_recorded(ledger: &Ledger, run: &RunId) -> Result<bool, LedgerError> 
         // A run that cannot be read is not one that nobody knows.
         Err(other) => Err(other),
     }
-}
-
-/// Ends a container that no driver follows, and answers what is left of it.
-pub(super) async fn end_orphan(backend: &Backend, run: &RunId, container: &ContainerId) -> Vec<String> {
-    let _ = backend.executor.cancel(run).await;
-    let mut records = backend.executor.watch(run);
-    let gone = async { while matches!(records.recv().await, Some(Observed::Record(_))) {} };
-    let _ = tokio::time::timeout(ORPHAN_GRACE, gone).await;
-    driver::sweep_one(backend, run, container).await
 }

@@ -1,6 +1,5 @@
 //! Reading kept output: bounded, by byte offset, never past what is stored (CMD.7).
 
-use super::tracker::Kept;
 use std::fs::File;
 use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
@@ -11,11 +10,22 @@ pub fn stored(path: &Path, most: u64) -> u64 {
     std::fs::metadata(path).map_or(0, |meta| meta.len().min(most))
 }
 
-/// What is kept in `path` now, at most `most` bytes of it; a file that cannot be read holds nothing. Blocks.
-pub fn found(path: &Path, most: u64) -> Kept {
+/// The output that is kept now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The bytes from the first.
+    pub bytes: Vec<u8>,
+    /// Most bytes that are ever kept.
+    pub most: u64,
+}
+
+/// What is kept in `path` now, at most `most` bytes of it; a missing file holds nothing. Blocks.
+///
+/// # Errors
+/// The system's error: then it is not known what the file holds.
+pub fn found(path: &Path, most: u64) -> std::io::Result<Kept> {
     let limit = usize::try_from(most).unwrap_or(usize::MAX);
-    let bytes = read(path, 0, limit, stored(path, most)).unwrap_or_default();
-    Kept { bytes, most }
+    Ok(Kept { bytes: read(path, 0, limit, stored(path, most))?, most })
 }
 
 /// Reads at most `limit` bytes from `offset`, none at or past `end`. A missing file is empty. Blocks.

@@ -1,7 +1,9 @@
 //! What the service needs from its neighbours, as narrow traits; the assembly in `cli` wires the
 //! real ones.
 
+use crate::domain::application::{Intent, Survey};
 use crate::domain::change::{Base, TreeChange};
+use crate::domain::diff::Diff;
 use crate::domain::digest::Digest;
 use crate::domain::files::answer::FileLimits;
 use crate::domain::files::request::Patch;
@@ -30,6 +32,17 @@ pub struct Observation {
     pub manifest: TreeManifest,
     /// Excluded names that lie in it; they are no part of the manifest.
     pub excluded: Vec<Excluded>,
+}
+
+/// A published revision: where it lies, and what it held when it was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// Its directory on the host.
+    pub root: PathBuf,
+    /// Where bytes of it may lie that an editor has overwritten there: the project, for the import.
+    pub elsewhere: Option<PathBuf>,
+    /// Its files and empty directories.
+    pub manifest: TreeManifest,
 }
 
 /// Workspaces on disk. All calls block, so the service makes them off its runtime threads.
@@ -72,6 +85,63 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// # Errors
     /// A refusal that names what could not be deleted.
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal>;
+
+    /// Compares two published revisions, as they were published.
+    ///
+    /// # Errors
+    /// `workspace_changed` naming the files whose published bytes are no longer there.
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal>;
+
+    /// What publishes further revisions; `None` where there is only the import.
+    fn revisions(&self) -> Option<&dyn RevisionPort> {
+        None
+    }
+}
+
+/// The directories of applications (FT.4). Each step may be done again after a crash, and none touches a
+/// published revision. All calls block.
+pub trait RevisionPort {
+    /// Gives the directory of the revision to be, if `target` may be one and there is room for it (WS.3).
+    ///
+    /// # Errors
+    /// A refusal that names the limit and the figure, or the paths.
+    fn room(&self, id: &WorkspaceId, revision: u32, target: &TreeManifest) -> Result<PathBuf, Refusal>;
+
+    /// Writes the target of `change` aside; what the base has already is copied from its directory and
+    /// checked while it is.
+    ///
+    /// # Errors
+    /// `workspace_changed` naming paths of the base, or what could not be written; what was written stays
+    /// until [`RevisionPort::discard`].
+    fn stage(&self, intent: &Intent, change: &TreeChange) -> Result<(), Refusal>;
+
+    /// Makes what was written aside durable.
+    ///
+    /// # Errors
+    /// What could not be synced.
+    fn sync(&self, intent: &Intent) -> Result<(), Refusal>;
+
+    /// Renames what was written aside to the revision's directory, durably; if that is done already, only
+    /// its durability is made sure.
+    ///
+    /// # Errors
+    /// The name is taken, or the disk failed.
+    fn publish(&self, intent: &Intent) -> Result<(), Refusal>;
+
+    /// Looks where what was written is.
+    fn survey(&self, intent: &Intent) -> Survey;
+
+    /// Removes what was written aside; there may be nothing.
+    ///
+    /// # Errors
+    /// What could not be removed.
+    fn discard(&self, intent: &Intent) -> Result<(), Refusal>;
+
+    /// Sees that what was written lies out of the way of other revisions, and gives its directory.
+    ///
+    /// # Errors
+    /// What could not be moved.
+    fn keep(&self, intent: &Intent) -> Result<PathBuf, Refusal>;
 }
 
 /// What a passed proof establishes (PRF.3).

@@ -3,9 +3,8 @@
 
 use super::clock;
 use super::core::{Backend, blocking};
-use super::driver::sweep_one;
-use super::leftovers::end_orphan;
 use super::ports::{ProofSummary, Prover};
+use super::sweep::{end_orphan, sweep_one};
 use crate::domain::digest::Digest;
 use crate::domain::ids::{ContainerId, ExecId, RunId};
 use crate::domain::job::{self, Entry, Job};

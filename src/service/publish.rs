@@ -1,47 +1,201 @@
-//! Publishing a planned tree as the next revision. Not built yet.
+//! Publishing a revision (FT.4), step by step:
+//!
+//! ```text
+//!  intent committed ─▶ written aside ─▶ synced ─▶ base looked at again ─▶ renamed ─▶ root, revision,
+//!                                                                        digest, event and receipt
+//!                                                                        in one transaction
+//! ```
+//! The base's directory is only read. Whatever breaks off in between is decided on by
+//! [`super::settle`], from what is on disk; no write is done again.
 
-use super::core::Core;
+use super::core::{Core, blocking, to_the_end};
+use super::journal;
+use super::rules::{check_unchanged, workspace_of};
+use super::settle::{self, Place, Settled, at, on_disk};
+pub use crate::domain::application::Call;
+use crate::domain::application::{Application, Found, Intent, Root};
 use crate::domain::change::TreeChange;
 use crate::domain::digest::Digest;
-use crate::domain::ids::{CallId, SessionId};
+use crate::domain::ids::{ApplicationId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::Workspace;
+use crate::ledger::{Begun, LedgerError};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The tool call that a revision is made for.
-#[allow(dead_code)]
-pub(super) struct Call {
-    /// The caller's id.
-    pub id: CallId,
-    /// Digest of the canonical request.
-    pub request: Digest,
-}
-
-/// A published revision.
-pub(super) struct Published {
-    /// The workspace at it.
+/// What was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Published {
+    /// The workspace as the publication made it.
     pub workspace: Workspace,
 }
 
-/// Publishes `change` as the next revision of the session's workspace.
+/// What a revision is made from.
+pub(super) struct Planned {
+    /// The next tree.
+    pub change: TreeChange,
+    /// The call to answer.
+    pub call: Option<Call>,
+    /// What the base's directory must hold until the end.
+    pub source: Digest,
+}
+
+/// Publishes `change` as the next revision, or answers the receipt of `call`. A call whose publication
+/// failed leaves no receipt: its id is free again.
 pub(super) async fn publish(
-    _core: &Arc<Core>,
-    _session: &SessionId,
-    _change: TreeChange,
-    _call: Option<Call>,
+    core: &Arc<Core>,
+    session: &SessionId,
+    change: TreeChange,
+    call: Option<Call>,
 ) -> Result<Published, Refusal> {
-    Err(not_built())
+    let source = change.base.digest.clone();
+    apply(core, session, Planned { change, call, source }).await
 }
 
-/// What the call has published before; none when its id is new.
+/// Answers what `call` has published before, whatever the revision is now.
 pub(super) async fn receipt(
-    _core: &Arc<Core>,
-    _session: &SessionId,
-    _call: &Call,
+    core: &Core,
+    session: &SessionId,
+    call: &Call,
 ) -> Result<Option<Published>, Refusal> {
-    Err(not_built())
+    let Some(saved) = core.ledger.receipt(session, &call.id).await? else { return Ok(None) };
+    let workspace = journal::answered(&saved, call)?;
+    Ok(Some(Published { workspace }))
 }
 
-fn not_built() -> Refusal {
-    Refusal::new(Code::NotBuilt, "patches are not built in this version", "the README lists what is")
+/// Applies a plan to its end, even if the asker goes away.
+pub(super) async fn apply(
+    core: &Arc<Core>,
+    session: &SessionId,
+    planned: Planned,
+) -> Result<Published, Refusal> {
+    if let Some(call) = &planned.call
+        && let Some(saved) = receipt(core, session, call).await?
+    {
+        return Ok(saved);
+    }
+    core.readiness.check_open()?;
+    if let Some(reason) = core.ledger.latched() {
+        return Err(LedgerError::Latched(reason).into());
+    }
+    let (core, session) = (Arc::clone(core), session.clone());
+    to_the_end(async move {
+        // Held so that a stop, and the mending of the ledger, wait for the end.
+        let _starting = Arc::clone(&core.starting).read_owned().await;
+        apply_alone(&core, &session, planned).await
+    })
+    .await
+}
+
+async fn apply_alone(core: &Arc<Core>, session: &SessionId, planned: Planned) -> Result<Published, Refusal> {
+    let found = core.ledger.session(session).await?;
+    let workspace = workspace_of(&found)?;
+    let Some(place) = Place::take(core, &workspace.id) else {
+        return Err(journal::busy(workspace, "another application"));
+    };
+    settle::settle_workspace(core, &place).await?;
+    if let Some(call) = &planned.call
+        && let Some(saved) = receipt(core, session, call).await?
+    {
+        return Ok(saved);
+    }
+    // As it is after that; the transaction below has the last word.
+    let found = core.ledger.session(session).await?;
+    let workspace = workspace_of(&found)?;
+    let Planned { change, call, source } = planned;
+    journal::check_current(workspace, change.base.revision)?;
+    if source == workspace.digest {
+        check_root(core, workspace).await?;
+    }
+    let revision = workspace.revision.saturating_add(1);
+    let root = settle::room(core, &workspace.id, revision, &change.target).await?;
+    let intent = Intent {
+        id: ApplicationId::fresh(),
+        session_id: session.clone(),
+        workspace_id: workspace.id.clone(),
+        call,
+        base: Root {
+            revision: change.base.revision,
+            digest: change.base.digest.clone(),
+            root: workspace.root.clone(),
+        },
+        source,
+        target: Root { revision, digest: change.target.digest(), root: root.display().to_string() },
+    };
+    let application = Application { intent: intent.clone(), manifest: change.target.clone() };
+    let begun = core
+        .ledger
+        .begin_application(application.clone(), move |grounds| journal::decide(grounds, &intent))
+        .await?;
+    let workspace = match begun {
+        Begun::Receipt(workspace) => workspace,
+        Begun::Fresh => carry_out(core, application, change).await?,
+    };
+    Ok(Published { workspace })
+}
+
+/// An edited root is refused before anything is written: nothing would come of it.
+async fn check_root(core: &Core, workspace: &Workspace) -> Result<(), Refusal> {
+    let published = core.ledger.manifest(&workspace.id, workspace.revision).await?;
+    let (port, root) = (core.workspaces()?, PathBuf::from(&workspace.root));
+    let observed = blocking(move || port.observe(&root)).await?;
+    check_unchanged(&published, &observed.manifest)
+}
+
+/// The steps after the intent.
+async fn carry_out(core: &Core, application: Application, change: TreeChange) -> Result<Workspace, Refusal> {
+    let written = on_disk(core, &application, move |port, application| {
+        at("stage", application, || port.stage(&application.intent, &change))?;
+        at("sync", application, || port.sync(&application.intent))
+    })
+    .await;
+    let base = match written {
+        Ok(()) => look_again(core, &application).await,
+        Err(refusal) => Err(refusal),
+    };
+    match base {
+        Err(refusal) => return Err(give_up(core, &application, refusal).await),
+        Ok(Some(reason)) => return Err(settle::block(core, &application, reason).await?),
+        Ok(None) => {}
+    }
+    let renamed = on_disk(core, &application, |port, application| {
+        at("rename", application, || port.publish(&application.intent))
+    })
+    .await;
+    if let Err(refusal) = renamed {
+        let survey = on_disk(core, &application, |port, application| Ok(port.survey(&application.intent)));
+        return match survey.await?.target {
+            Found::Absent => Err(give_up(core, &application, refusal).await),
+            // It has its name; whether for good is seen to once more.
+            _ => match settle::settle(core, application).await? {
+                Settled::Published(workspace) => Ok(workspace),
+                Settled::Refused(refusal) => Err(refusal),
+            },
+        };
+    }
+    Ok(core.ledger.publish_application(&application.intent.id).await?)
+}
+
+/// How the base conflicts by now, if it does.
+async fn look_again(core: &Core, application: &Application) -> Result<Option<String>, Refusal> {
+    let source = settle::source(core, application).await?;
+    let (port, intent) = (core.workspaces()?, application.intent.clone());
+    blocking(move || {
+        let base = settle::look(&*port, Path::new(&intent.base.root));
+        Ok(journal::conflict(&intent, &source, &base))
+    })
+    .await
+}
+
+/// Undoes what was written and records the failure. Where not even that succeeds the application stays
+/// undecided, and the refusal says so.
+async fn give_up(core: &Core, application: &Application, refusal: Refusal) -> Refusal {
+    match settle::fail(core, application, &refusal.message).await {
+        Ok(()) => refusal,
+        Err(more) => Refusal::new(
+            Code::NotReady,
+            format!("{}; nor could that be recorded: {}", refusal.message, more.message),
+            "read the workspace again before you repeat the change: it may be published later",
+        ),
+    }
 }

@@ -56,10 +56,15 @@ impl Readiness {
         let (reason, hint) = (reason.into(), hint.into());
         self.with(|s| {
             // What is looked at before each command is found again each time.
-            if !s.reasons.iter().any(|(_, known, _)| *known == reason) {
-                tracing::warn!(%reason, "readiness withdrawn");
-                s.reasons.push((doubt, reason, hint));
+            if s.reasons.iter().any(|(_, known, _)| *known == reason) {
+                return;
             }
+            tracing::warn!(%reason, "readiness withdrawn");
+            // Of one run only what was found last is true.
+            if matches!(doubt, Doubt::Left(_) | Doubt::Unrecorded(_)) {
+                s.reasons.retain(|(known, ..)| *known != doubt);
+            }
+            s.reasons.push((doubt, reason, hint));
         });
     }
 
@@ -127,7 +132,12 @@ mod tests {
         assert_eq!(readiness.check().unwrap_err().message, "a cgroup is left");
         readiness.restore(&Doubt::Left(RunId::fresh()));
         assert_eq!(readiness.check().unwrap_err().message, "a cgroup is left");
+        readiness.withdraw(left.clone(), "another cgroup is left", "");
+        let Doubt::Left(run) = &left else { panic!("{left:?}") };
+        assert_eq!(readiness.reason_of(run).as_deref(), Some("another cgroup is left"));
+        assert_eq!(readiness.with(|s| s.reasons.len()), 2);
         readiness.restore(&left);
+        assert_eq!(readiness.reason_of(run), None);
         assert_eq!(readiness.check().unwrap_err().message, "the engine changed");
         readiness.restore(&Doubt::Engine);
         readiness.check().unwrap();

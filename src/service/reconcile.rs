@@ -1,20 +1,32 @@
 //! `reconcile`: what a person can order for a run whose backend or cleanup is uncertain (CMD.9).
 
 use super::core::Core;
-use super::plan::{SUPERVISOR_LOST, same_origin};
+use super::plan::{Action, Present, SUPERVISOR_LOST, action, same_origin};
 use super::recovery;
-use super::tracker::uncertain;
+use super::sweep::uncertain;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{Cleanup, Run};
 use std::sync::Arc;
+use std::time::Duration;
 
-/// Settles `run` if the evidence does.
+/// Longest that the look for living processes may take.
+const LOOK_LIMIT: Duration = Duration::from_secs(5);
+
+/// Settles the run if the evidence does.
 pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal> {
-    let id = run.intent.run_id.clone();
+    core.readiness.check_open()?;
+    let id = run.intent.run_id;
+    // Nobody else settles or adopts meanwhile, and no start is between its commit and its driver.
+    let _settling = core.settling.lock().await;
+    let (run, followed) = {
+        let _quiet = core.starting.write().await;
+        let followed = core.live().contains_key(&id);
+        (core.ledger.run(&id).await?, followed)
+    };
     if run.state.is_terminal() && run.cleanup != Cleanup::Uncertain {
         return Ok(run);
     }
-    if core.live().contains_key(&id) {
+    if followed {
         return Err(Refusal::new(
             Code::Busy,
             format!("the run {id} is observed; there is nothing uncertain about it yet"),
@@ -23,9 +35,8 @@ pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal
     }
     let backend = core.backend()?.clone();
     let profile = core.profile.digest();
-    if let Some(configured) = core.configured(&profile)
-        && let Err(reason) = same_origin(&run, configured)
-    {
+    let configured = core.configured(&profile);
+    if let Some(Err(reason)) = configured.map(|configured| same_origin(&run, configured)) {
         return Err(Refusal::new(
             Code::Conflict,
             reason,
@@ -36,9 +47,12 @@ pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal
         ));
     }
     // A sweep kills; what lives is a person's to end.
-    let alive = backend.executor.alive(&id, &run.intent.container_id).await.map_err(|e| {
-        Refusal::new(Code::NotReady, format!("whether run {id} lives cannot be told: {e}"), "repeat it later")
-    })?;
+    let look = backend.executor.alive(&id, &run.intent.container_id);
+    let alive = match tokio::time::timeout(LOOK_LIMIT, look).await {
+        Ok(Ok(alive)) => alive,
+        Ok(Err(error)) => return Err(cannot_tell(&run, &error.to_string())),
+        Err(_) => return Err(cannot_tell(&run, "the look took more than 5 s")),
+    };
     if !alive.is_empty() {
         return Err(Refusal::new(
             Code::NotReady,
@@ -46,7 +60,12 @@ pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal
             "look at these processes (ps -fp PID), end them (kill -KILL PID), then reconcile again",
         ));
     }
-    let settled = recovery::settle(core, &backend, vec![(run, SUPERVISOR_LOST)]).await?;
+    // Nothing lives, so nobody supervises it.
+    let why = match action(&run, false, Present { boot_id: &core.boot_id, configured }) {
+        Action::Settle(why) => why,
+        _ => SUPERVISOR_LOST,
+    };
+    let settled = recovery::settle(core, &backend, vec![(run, why)]).await?;
     match settled.into_iter().next() {
         Some(run) if run.state.is_terminal() && run.cleanup != Cleanup::Uncertain => Ok(run),
         _ => Err(Refusal::new(
@@ -55,4 +74,12 @@ pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal
             "remove what is left by hand (rmdir for a cgroup), then reconcile again",
         )),
     }
+}
+
+fn cannot_tell(run: &Run, why: &str) -> Refusal {
+    Refusal::new(
+        Code::NotReady,
+        format!("whether run {} lives cannot be told: {why}", run.intent.run_id),
+        "check that /proc and the cgroup file systems are mounted, then reconcile again",
+    )
 }

@@ -5,13 +5,15 @@
 //! all that is settled together is one transaction, and files are deleted after it.
 
 use super::core::{Backend, Core, blocking};
-use super::driver::{self, Begin, LEFT_HINT};
+use super::driver::{self, Begin};
 use super::leftovers;
 use super::output;
 use super::plan::{Action, Present, action};
 use super::readiness::Doubt;
-use super::tracker::{Tracker, uncertain};
+use super::sweep::{forget, sweep};
+use super::tracker::Tracker;
 use crate::domain::ids::RunId;
+use crate::domain::record::Record;
 use crate::domain::refusal::Refusal;
 use crate::domain::run::{Cleanup, Run, RunEvent};
 use crate::fault::{self, Side};
@@ -22,6 +24,7 @@ use std::sync::Arc;
 /// Settles, adopts or keeps every unsettled run, then clears what no run owns. Returns when nothing but
 /// re-adopted runs is under way.
 pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
+    let _settling = core.settling.lock().await;
     let runs = core.ledger.unsettled_runs().await?;
     let known: BTreeSet<_> = runs.iter().map(|run| run.intent.run_id.clone()).collect();
     take_up(core, runs).await?;
@@ -31,7 +34,8 @@ pub(super) async fn recover(core: &Arc<Core>) -> Result<(), Refusal> {
     leftovers::clear_files(core).await
 }
 
-/// Carries the plan out for `runs`, none of which has a driver.
+/// Carries the plan out for `runs`, none of which has a driver. The caller holds `core.settling`, so that
+/// nobody else does the same.
 pub(super) async fn take_up(core: &Arc<Core>, runs: Vec<Run>) -> Result<(), Refusal> {
     let profile = core.profile.digest();
     let present = Present { boot_id: &core.boot_id, configured: core.configured(&profile) };
@@ -68,14 +72,14 @@ pub(super) async fn take_up(core: &Arc<Core>, runs: Vec<Run>) -> Result<(), Refu
 }
 
 /// Settles runs of which nobody will tell more: sweeps them, reads their records, commits all together
-/// and answers them as they are then. Each comes with how it was lost.
+/// and answers them as they are then. Each comes with how it was lost. The caller holds `core.settling`.
 pub(super) async fn settle(
     core: &Arc<Core>,
     backend: &Backend,
     dead: Vec<(Run, &'static str)>,
 ) -> Result<Vec<Run>, Refusal> {
     let ids = dead.iter().map(|(run, _)| (run.intent.run_id.clone(), run.intent.container_id.clone()));
-    let left = driver::sweep(backend, ids.collect()).await;
+    let left = sweep(backend, ids.collect()).await;
     let (shared, executor) = (Arc::clone(core), Arc::clone(&backend.executor));
     // What the supervisor recorded before its end is the truth, so the records are read after the sweep.
     let changes = blocking(move || {
@@ -97,8 +101,10 @@ pub(super) async fn settle(
     let runs = core.ledger.append_to_many(changes).await?;
     for run in &runs {
         if run.state.is_terminal() && run.cleanup == Cleanup::Confirmed {
-            core.readiness.restore(&Doubt::Left(run.intent.run_id.clone()));
-            leftovers::forget(backend, &run.intent.run_id).await;
+            let id = &run.intent.run_id;
+            core.readiness.restore(&Doubt::Left(id.clone()));
+            core.readiness.restore(&Doubt::Unrecorded(id.clone()));
+            forget(backend, id).await;
         }
     }
     Ok(runs)
@@ -107,9 +113,8 @@ pub(super) async fn settle(
 /// The events that settle a run whose end is recorded and whose cleanup was uncertain; none while
 /// something is left.
 fn recheck(core: &Core, run: &Run, left: &[String]) -> Vec<RunEvent> {
-    let id = &run.intent.run_id;
     if !left.is_empty() {
-        core.readiness.withdraw(Doubt::Left(id.clone()), uncertain(id, left), LEFT_HINT);
+        core.doubt_left(&run.intent, left);
         return Vec::new();
     }
     // The outcome of a lost run is its last word; only its cleanup was open.
@@ -119,13 +124,22 @@ fn recheck(core: &Core, run: &Run, left: &[String]) -> Vec<RunEvent> {
 fn postmortem(
     core: &Core,
     run: Run,
-    records: Vec<crate::domain::record::Record>,
+    records: Vec<Record>,
     left: Vec<String>,
     why: &str,
 ) -> (Vec<RunEvent>, Facts) {
     let path = core.state.output(&run.intent.run_id);
     let mut tracker = Tracker::new(run, core.profile.file_size);
-    tracker.output_found(output::found(&path, core.profile.output_bytes));
+    let told = records.iter().filter_map(|record| match record {
+        Record::Exited { evidence, .. } => Some(evidence.stored_bytes),
+        _ => None,
+    });
+    let most = told.fold(core.profile.output_bytes, u64::max);
+    match output::found(&path, most) {
+        Ok(kept) => tracker.output_found(kept),
+        // What cannot be read is no evidence of anything.
+        Err(error) => tracing::warn!(path = %path.display(), %error, "the kept output cannot be read"),
+    }
     for record in records {
         tracker.observe(record);
     }

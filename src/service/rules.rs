@@ -2,10 +2,10 @@
 
 use super::admission;
 use super::types::{MAX_COMMAND, StartCommand};
-use crate::domain::manifest::TreeManifest;
+use crate::domain::manifest::{Change, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use crate::domain::session::Workspace;
+use crate::domain::session::{Session, Workspace};
 use crate::ledger::{Grounds, Verdict};
 
 /// Most changed paths that a refusal names.
@@ -62,15 +62,23 @@ pub fn decide(
 /// # Errors
 /// `forbidden` for an ended or an ordinary session.
 pub fn coding(grounds: &Grounds) -> Result<&Workspace, Refusal> {
-    let id = &grounds.session.id;
-    if grounds.session.ended {
+    workspace_of(&grounds.session)
+}
+
+/// The workspace of a coding session that goes on.
+///
+/// # Errors
+/// As [`coding`]'s.
+pub fn workspace_of(session: &Session) -> Result<&Workspace, Refusal> {
+    let id = &session.id;
+    if session.ended {
         return Err(Refusal::new(
             Code::Forbidden,
             format!("session {id} was ended; nothing can be started in it"),
             "make a new one with `sal session create --coding`",
         ));
     }
-    grounds.session.workspace.as_ref().ok_or_else(|| {
+    session.workspace.as_ref().ok_or_else(|| {
         Refusal::new(
             Code::Forbidden,
             format!("session {id} is an ordinary one; it has no workspace to run commands in"),
@@ -127,16 +135,22 @@ pub fn check_unchanged(published: &TreeManifest, observed: &TreeManifest) -> Res
     if changes.is_empty() {
         return Ok(());
     }
+    let names = named(&changes);
+    Err(Refusal::new(
+        Code::WorkspaceChanged,
+        format!("the workspace differs from its published revision: {names}"),
+        "adopt the edits with `sal workspace refresh`, or undo them",
+    ))
+}
+
+/// The first changed paths, and how many more there are.
+pub fn named(changes: &[(RelPath, Change)]) -> String {
     let mut names: Vec<_> =
         changes.iter().take(NAMED_PATHS).map(|(path, _)| path.as_str().to_owned()).collect();
     if changes.len() > NAMED_PATHS {
         names.push(format!("and {} more", changes.len() - NAMED_PATHS));
     }
-    Err(Refusal::new(
-        Code::WorkspaceChanged,
-        format!("the workspace differs from its published revision: {}", names.join(", ")),
-        "adopt the edits with `sal workspace refresh`, or undo them",
-    ))
+    names.join(", ")
 }
 
 #[cfg(test)]
@@ -145,7 +159,7 @@ mod tests {
     use crate::domain::digest::Digest;
     use crate::domain::ids::{RunId, SessionId, WorkspaceId};
     use crate::domain::manifest::FileEntry;
-    use crate::domain::session::{Session, SessionKind};
+    use crate::domain::session::SessionKind;
     use crate::ledger::apply::tests::intent;
     use crate::ledger::{Place, apply};
 
@@ -245,6 +259,7 @@ mod tests {
             assert_eq!(refused.code, Code::WorkspaceChanged);
             assert_eq!(refused.message.matches("f0").count(), NAMED_PATHS, "{refused}");
             assert_eq!(refused.message.ends_with("and 2 more"), more, "{refused}");
+            assert_eq!(refused.message.contains(" more"), more, "{refused}");
         }
     }
 

@@ -41,6 +41,15 @@ pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, R
     }
 }
 
+/// The refusal of what only a coding session has.
+pub(super) fn ordinary(id: &SessionId) -> Refusal {
+    Refusal::new(
+        Code::Forbidden,
+        format!("session {id} is an ordinary one; it has no workspace"),
+        "make a coding session with `sal session create --coding`",
+    )
+}
+
 /// Removes a session: hidden first, then its files, then its rows.
 pub(super) async fn remove(core: &Core, id: &SessionId) -> Result<(), Refusal> {
     let unfinished = core.ledger.begin_removal(id).await?;

@@ -12,6 +12,7 @@ use super::mend;
 use super::ports::{Prover, WorkspacePort};
 use super::recovery;
 use super::sessions;
+use super::settle;
 use super::state_dir::StateDir;
 use super::types::Graces;
 use crate::domain::refusal::{Code, Refusal};
@@ -102,12 +103,13 @@ impl Opened {
 }
 
 impl Chosen {
-    /// Finishes half-made sessions, settles what can be settled, adopts what lives.
+    /// Finishes half-made sessions, decides on applications that were cut off, settles what can be settled, adopts what lives.
     ///
     /// # Errors
     /// The refusal of whatever could not be read or written.
     pub async fn recover(self) -> Result<Recovered, Refusal> {
         sessions::finish_unfinished(&self.core).await?;
+        settle::settle_all(&self.core).await?;
         recovery::recover(&self.core).await?;
         Ok(Recovered { core: self.core })
     }

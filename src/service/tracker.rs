@@ -4,8 +4,8 @@
 //! creation and launch wait for the next commit that must happen, since the supervisor's own fsynced
 //! records tell them again after a crash. So the plain path costs three commits: intent, exit, removal.
 
+use super::output::Kept;
 use crate::domain::digest::Digest;
-use crate::domain::ids::RunId;
 use crate::domain::outcome::{Cause, Evidence, Forced, Outcome, judge};
 use crate::domain::record::Record;
 use crate::domain::run::{Cleanup, Headroom, OutputSize, Run, RunEvent, RunState};
@@ -26,22 +26,13 @@ pub struct Tracker {
     kept: Option<Kept>,
 }
 
-/// The output that is kept now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kept {
-    /// The bytes from the first.
-    pub bytes: Vec<u8>,
-    /// Most bytes that are ever kept.
-    pub most: u64,
-}
-
 /// A reason to withdraw readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Alarm {
     /// A container's effective configuration was not the profile (PRF.4).
     Mismatch(String),
-    /// Something may be left behind (CMD.9).
-    Left(String),
+    /// This may be left behind (CMD.9).
+    Left(Vec<String>),
 }
 
 impl Tracker {
@@ -154,18 +145,28 @@ impl Tracker {
                 } else {
                     judge(ending, &evidence, self.file_size)
                 };
-                if let Some(detail) = changed {
+                // What was forced stays the cause (CMD.10).
+                if let (Some(detail), None) = (changed, evidence.forced) {
                     (outcome.cause, outcome.detail) = (Cause::OutputChanged, detail);
                 }
                 self.end(outcome);
             }
-            Record::Removed { left } => self.over(left, "the container was removed before its end was seen"),
+            // A supervisor that removed knows whether it had let the command go.
+            Record::Removed { left } => {
+                self.finish(left, "the container was removed before its end was seen", true);
+            }
         }
     }
 
     /// Ends the observation: no record will follow, and `left` is what a sweep could not remove. `why`
     /// tells how the supervisor was lost.
     pub fn over(&mut self, left: Vec<String>, why: &str) {
+        // Only a sweep that came through keeps a late supervisor from letting the command go.
+        let fenced = left.is_empty();
+        self.finish(left, why, fenced);
+    }
+
+    fn finish(&mut self, left: Vec<String>, why: &str, fenced: bool) {
         if self.run.state.is_terminal() || self.run.cleanup == Cleanup::Uncertain {
             return;
         }
@@ -173,6 +174,8 @@ impl Tracker {
             self.measure_output();
             if self.launched {
                 return self.lose(&left, format!("{why}; the exit status was not observed"));
+            } else if !fenced {
+                return self.lose(&left, format!("{why}; whether the command ran is not known"));
             } else if let Some(error) = self.launch_error.take() {
                 self.end(Outcome::start_failed(error));
             } else if self.run.cancel_requested {
@@ -246,7 +249,7 @@ impl Tracker {
     }
 
     fn alarm_left(&mut self, left: &[String]) {
-        self.alarms.push(Alarm::Left(uncertain(&self.run.intent.run_id, left)));
+        self.alarms.push(Alarm::Left(left.to_vec()));
     }
 
     fn push(&mut self, event: RunEvent) {
@@ -262,183 +265,5 @@ impl Tracker {
     }
 }
 
-/// Why nothing is granted while something of `run` may be left (CMD.9).
-pub fn uncertain(run: &RunId, left: &[String]) -> String {
-    format!("the cleanup of run {run} is uncertain; left: {}", left.join(", "))
-}
-
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::ids::{ContainerId, ExecId};
-    use crate::domain::outcome::{Cause, Ending, Evidence};
-    use crate::ledger::apply::{requested, tests::intent};
-    use proptest::prelude::*;
-
-    /// What the world holds of one run: the supervisor's records, in order, and what a sweep leaves.
-    #[derive(Clone, Debug)]
-    struct World {
-        records: Vec<Record>,
-        left: Vec<String>,
-    }
-
-    fn world() -> impl Strategy<Value = World> {
-        let left = || prop_oneof![3 => Just(vec![]), 1 => Just(vec!["cgroup".to_owned()])];
-        let end = prop_oneof![
-            (0u8..3).prop_map(|n| (Ending::Exited(n), None)),
-            Just((Ending::Signalled(9), Some(Forced::Cancel))),
-            Just((Ending::Signalled(9), Some(Forced::Deadline))),
-            Just((Ending::Unknown, None)),
-        ]
-        .prop_map(|(ending, forced)| Record::Exited {
-            ending,
-            evidence: Evidence { forced, ..Default::default() },
-        });
-        let fail = any::<bool>().prop_map(|mismatch| Record::StartFailed {
-            stage: "verify".into(),
-            detail: String::new(),
-            mismatch,
-        });
-        let unlaunched = || Record::Exited {
-            ending: Ending::Unknown,
-            evidence: Evidence { forced: Some(Forced::Cancel), ..Default::default() },
-        };
-        let start = || Record::Supervising { pid: 1, start_ticks: 1, container_id: ContainerId::fresh() };
-        let launch = || Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 };
-        let whole = prop_oneof![
-            (end, left()).prop_map(move |(end, left)| vec![start(), launch(), end, Record::Removed { left }]),
-            (fail, left()).prop_map(move |(fail, left)| vec![start(), fail, Record::Removed { left }]),
-            left().prop_map(move |left| vec![start(), unlaunched(), Record::Removed { left }]),
-            left().prop_map(move |left| vec![start(), Record::Removed { left }]),
-            left().prop_map(move |left| vec![start(), launch(), Record::Removed { left }]),
-        ];
-        (whole, 0usize..5, left()).prop_map(|(mut records, kept, left)| {
-            records.truncate(kept);
-            World { records, left }
-        })
-    }
-
-    /// The ledger as a model: its row and its events.
-    struct Book {
-        row: Run,
-        events: Vec<RunEvent>,
-        commits: u32,
-    }
-
-    impl Book {
-        fn commit(&mut self, tracker: &mut Tracker) {
-            if tracker.must_commit() {
-                let (events, facts) = tracker.take_pending();
-                for event in &events {
-                    apply(&mut self.row, event).expect("a legal step");
-                }
-                facts.settle(&mut self.row);
-                self.events.extend(events);
-                self.commits += 1;
-                tracker.committed(self.row.clone());
-            }
-        }
-    }
-
-    fn settled(run: &Run) -> bool {
-        crate::service::settled(run)
-    }
-
-    fn exited(kept: &[u8], told: &[u8], stored: u64) -> Run {
-        let mut tracker = Tracker::new(requested(intent()), 1);
-        tracker.output_found(Kept { bytes: kept.to_vec(), most: 64 });
-        tracker.observe(Record::Launching { exec_id: ExecId::fresh(), pid: 2, start_ticks: 2 });
-        let evidence = Evidence {
-            stored_bytes: stored,
-            total_bytes: stored,
-            output: Some(Digest::of(told)),
-            ..Evidence::default()
-        };
-        tracker.observe(Record::Exited { ending: Ending::Exited(0), evidence });
-        tracker.run().clone()
-    }
-
-    #[test]
-    fn cmd7_an_output_that_is_not_what_was_written_fails_the_run() {
-        let cause = |run: Run| run.outcome.map(|outcome| (outcome.cause, outcome.exit_code));
-        assert_eq!(cause(exited(b"abc", b"abc", 3)), Some((Cause::Exited, Some(0))));
-        assert_eq!(cause(exited(b"", b"", 0)), Some((Cause::Exited, Some(0))));
-        // What lies behind the recorded length was never told to anybody.
-        assert_eq!(cause(exited(b"abcd", b"abc", 3)), Some((Cause::Exited, Some(0))));
-        for kept in [&b"abX"[..], b"ab", b""] {
-            assert_eq!(cause(exited(kept, b"abc", 3)), Some((Cause::OutputChanged, Some(0))), "{kept:?}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(10_000))]
-
-        /// Crashes and cancels at any point, with all records replayed after each crash, give legal steps,
-        /// one end, one removal and an outcome that the records bear out.
-        #[test]
-        fn cmd8_any_crash_and_cancel_gives_one_end_that_the_records_bear_out(
-            world in world(),
-            crashes in prop::collection::vec(0usize..5, 0..4),
-            cancel in prop::option::of(0usize..5),
-        ) {
-            let mut book = Book { row: requested(intent()), events: vec![], commits: 1 };
-            let mut cancelled = false;
-            for stop in crashes.iter().copied().map(Some).chain([None]) {
-                if settled(&book.row) {
-                    break;
-                }
-                let mut tracker = Tracker::new(book.row.clone(), 1);
-                for (n, record) in world.records.iter().cloned().enumerate() {
-                    if stop == Some(n) || settled(tracker.run()) {
-                        break;
-                    }
-                    if cancel == Some(n) && !cancelled && tracker.cancel() {
-                        cancelled = true;
-                        book.commit(&mut tracker);
-                        prop_assert!(book.row.cancel_requested);
-                    }
-                    tracker.observe(record);
-                    book.commit(&mut tracker);
-                }
-                if stop.is_none() && !settled(tracker.run()) {
-                    tracker.over(world.left.clone(), "lost");
-                    book.commit(&mut tracker);
-                }
-            }
-            let run = &book.row;
-            prop_assert!(settled(run), "{:?}", run);
-            let count = |f: fn(&RunEvent) -> bool| book.events.iter().filter(|e| f(e)).count();
-            prop_assert_eq!(count(|e| matches!(e, RunEvent::Ended { .. } | RunEvent::Lost { .. })), 1);
-            let removals = count(|e| matches!(e, RunEvent::Removed | RunEvent::RemovalUncertain { .. }));
-            prop_assert!(removals <= 1);
-            let cancels = count(|e| matches!(e, RunEvent::CancelRequested));
-            prop_assert!(cancels <= 1);
-            let launches = count(|e| matches!(e, RunEvent::Launched));
-            let launching = world.records.iter().filter(|r| matches!(r, Record::Launching { .. })).count();
-            prop_assert!(launches <= launching, "no launch is told that was not recorded");
-            let removed = world.records.iter().find_map(|r| match r {
-                Record::Removed { left } => Some(left.is_empty()),
-                _ => None,
-            });
-            let clean = removed.unwrap_or(world.left.is_empty());
-            prop_assert_eq!(run.cleanup, if clean { Cleanup::Confirmed } else { Cleanup::Uncertain });
-            let has = |f: fn(&Record) -> bool| world.records.iter().any(f);
-            let outcome = run.outcome.as_ref().expect("an outcome");
-            if has(|r| matches!(r, Record::Exited { .. })) {
-                prop_assert_eq!(run.state.is_terminal(), clean);
-                prop_assert!(run.state == RunState::Finished || !clean);
-            } else if has(|r| matches!(r, Record::StartFailed { .. })) {
-                prop_assert_eq!(outcome.cause, Cause::StartFailed);
-            } else {
-                // Nobody saw an exit, so none may be told.
-                prop_assert_eq!(outcome.exit_code, None);
-                let never_ran = !has(|r| matches!(r, Record::Launching { .. }));
-                let want = if never_ran && run.cancel_requested { Cause::Cancelled } else { Cause::Interrupted };
-                prop_assert_eq!(outcome.cause, want);
-            }
-            if cancel.is_none() && crashes.is_empty() {
-                prop_assert!(book.commits <= 3);
-            }
-        }
-    }
-}
+mod tests;

@@ -1,7 +1,10 @@
 //! What the facade takes and answers.
 
+use crate::domain::application::Blocked;
+use crate::domain::change::Base;
+use crate::domain::diff::Diff;
 use crate::domain::digest::Digest;
-use crate::domain::ids::StepKey;
+use crate::domain::ids::{StepKey, WorkspaceId};
 use crate::domain::relpath::RelPath;
 use crate::domain::run::{Cleanup, OutputSize, Run};
 use crate::domain::session::{Excluded, PathChange, SessionKind, Workspace};
@@ -68,6 +71,21 @@ pub struct WorkspaceView {
     pub changes: Vec<PathChange>,
     /// What the import left out, and excluded names that lie in the directory now.
     pub excluded: Vec<Excluded>,
+    /// Applications that a changed base blocked and whose directories are still kept.
+    pub blocked: Vec<Blocked>,
+}
+
+/// What changed between two revisions of a workspace (WS.7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkspaceDiff {
+    /// The workspace.
+    pub workspace: WorkspaceId,
+    /// The initial import: always revision 1.
+    pub from: Base,
+    /// What it is compared with.
+    pub to: Base,
+    /// The differences.
+    pub diff: Diff,
 }
 
 /// A part of a run's output.

@@ -5,6 +5,7 @@
 
 use super::cgroup::{Groups, Host};
 use super::record::Recorder;
+use crate::domain::ids::ContainerId;
 use crate::exec::lock;
 use crate::fault::{self, Side};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -24,7 +25,7 @@ pub fn main() -> ExitCode {
     let asked = std::io::stdin()
         .read_to_string(&mut text)
         .map_err(|e| e.to_string())
-        .and_then(|_| serde_json::from_str::<Vec<(PathBuf, String)>>(&text).map_err(|e| e.to_string()));
+        .and_then(|_| serde_json::from_str::<Vec<(PathBuf, ContainerId)>>(&text).map_err(|e| e.to_string()));
     let asked = match asked {
         Ok(asked) => asked,
         Err(e) => {
@@ -35,7 +36,7 @@ pub fn main() -> ExitCode {
     let all: Vec<Vec<String>> = asked
         .iter()
         .map(|(run_dir, container)| match take_over(run_dir) {
-            Ok(_lock) => remove(container),
+            Ok(_lock) => remove(container.as_str()),
             Err(e) => vec![format!("the supervisor of {}: {e}", run_dir.display())],
         })
         .collect();
@@ -45,6 +46,12 @@ pub fn main() -> ExitCode {
 /// Prints the JSON list of what lives of a run: its supervisor and the processes of its container. Nothing
 /// is changed.
 pub fn look(run_dir: &Path, container: &str) -> ExitCode {
+    // Anything else could name a group that is not a container's.
+    let Ok(container) = ContainerId::parse(container) else {
+        eprintln!("look: '{container}' is not a container id");
+        return ExitCode::from(2);
+    };
+    let container = container.as_str();
     let mut alive: Vec<String> =
         lock::holder(run_dir).into_iter().map(|pid| format!("supervisor {pid}")).collect();
     match Host::detect() {
@@ -58,8 +65,10 @@ pub fn look(run_dir: &Path, container: &str) -> ExitCode {
             pids.dedup();
             alive.extend(pids.into_iter().map(|pid| format!("process {pid}")));
         }
-        // What cannot be seen may live.
-        Err(e) => alive.push(format!("unknown ({e})")),
+        Err(e) => {
+            eprintln!("look: {e}");
+            return ExitCode::FAILURE;
+        }
     }
     answer(&alive)
 }

@@ -38,9 +38,9 @@ pub(super) fn file(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno>
     open(parent, name, READ)
 }
 
-/// Makes the file `name` in `parent` for writing; it must not exist.
+/// Makes the file `name` in `parent` for writing, and for reading what was written; it must not exist.
 pub(super) fn create(parent: BorrowedFd<'_>, name: &str) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o600))
 }
 

@@ -1,91 +1,112 @@
-//! Reading files of a published revision, and nothing else than what was published (FT.1).
-//!
-//! Names are opened one at a time beneath the revision's directory, as in a walk, and what was read is
-//! held against the manifest: what an editor left there is never shown as the revision's content.
+//! The bytes of published files, read beneath the descriptor of their root and checked against the
+//! manifest (WS.4, WS.6).
 
-use super::beneath;
-use super::hashing;
-use super::observe::{self, ObserveError};
-use super::policy::printable;
+use super::{beneath, hashing};
 use crate::domain::manifest::FileEntry;
-use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-/// Reads `files` of the revision in `root`; each by itself is its content, or why it is not to be had.
-///
-/// # Errors
-/// [`ObserveError`] when `root` itself cannot be opened.
-pub fn read(root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, ObserveError> {
-    let root = observe::open(root)?;
-    let raw: Vec<_> = files.iter().map(|file| content(&root, file)).collect();
-    let had: Vec<&[u8]> = raw.iter().flatten().map(Vec::as_slice).collect();
-    let mut digests = hashing::hash_all(&had).into_iter();
-    let verified = files.iter().zip(raw).map(|(file, content)| match content {
-        Ok(content) if digests.next().is_some_and(|digest| digest == file.content) => Ok(content),
-        Ok(_) => Err(changed(&file.path, "it holds something else")),
-        Err(why) => Err(changed(&file.path, &why)),
-    });
-    Ok(verified.collect())
+/// Why the bytes of a published root could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ContentsError {
+    /// The root cannot be opened.
+    #[error("the workspace root {} cannot be opened: {source}", path.display())]
+    Root {
+        /// The root.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// Files are not there, or not as published: an editor wrote into the directory.
+    #[error("{} no longer holds {} of its files as published", path.display(), files.len())]
+    Changed {
+        /// The root.
+        path: PathBuf,
+        /// Which files, in the order asked for.
+        files: Vec<RelPath>,
+    },
 }
 
-/// [`read`] for one file.
+/// Reads each of `wanted` below `root`, in order. Whatever is raced or swapped meanwhile, the bytes
+/// given are those of the entry's digest.
 ///
 /// # Errors
-/// `workspace_changed`, naming the file or the root.
-pub fn read_one(root: &Path, file: &FileEntry) -> Result<Vec<u8>, Refusal> {
-    let mut all = read(root, std::slice::from_ref(file)).map_err(|e| Refusal::from(&e))?;
-    all.pop().unwrap_or_else(|| Err(changed(&file.path, "it could not be read")))
-}
-
-/// Reads a file if it is a regular one of the published length.
-fn content(root: &OwnedFd, file: &FileEntry) -> Result<Vec<u8>, String> {
-    let said = |errno: Errno| match errno {
-        Errno::LOOP | Errno::NOTDIR => "a name of its path is a symlink or no directory".to_owned(),
-        Errno::NOENT => "it is not there".to_owned(),
-        other => std::io::Error::from(other).to_string(),
+/// [`ContentsError`].
+pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Vec<u8>>, ContentsError> {
+    let unopened = |source| ContentsError::Root { path: root.to_owned(), source };
+    let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
+        return Err(unopened(Errno::INVAL.into()));
     };
-    let fd = open(root, &file.path).map_err(said)?;
-    let stat = rustix::fs::fstat(&fd).map_err(said)?;
-    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err("it is no regular file".to_owned());
-    }
-    let length = usize::try_from(file.length).unwrap_or(usize::MAX);
-    if u64::try_from(stat.st_size) != Ok(file.length) {
-        return Err(format!("it has {} bytes; {length} were published", stat.st_size));
-    }
-    // The length is that of the manifest, which the limits bound. One byte more shows a file that grows.
-    let mut buffer = vec![0u8; length + 1];
-    let mut filled = 0;
-    loop {
-        match rustix::io::read(&fd, &mut buffer[filled..]) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(said(errno)),
+    // The last component is ours and never a symlink; those above belong to the operator.
+    let path = parent.canonicalize().map_err(unopened)?.join(name);
+    let mut below =
+        Below { root: beneath::root(&path).map_err(|errno| unopened(errno.into()))?, open: Vec::new() };
+    let mut read = Vec::with_capacity(wanted.len());
+    for entry in wanted {
+        match below.read(entry) {
+            Ok(bytes) => read.push(bytes),
+            Err(errno) if is_ours(errno) => return Err(unopened(errno.into())),
+            // Nothing has the digest of a published file but its own content.
+            Err(_) => read.push(None),
         }
     }
-    buffer.truncate(filled);
-    Ok(buffer)
+    let present: Vec<Vec<u8>> = read.iter_mut().map(|bytes| bytes.take().unwrap_or_default()).collect();
+    let digests = hashing::hash_all(&present);
+    let off =
+        wanted.iter().zip(&present).zip(&digests).filter(|((entry, bytes), digest)| {
+            entry.length != bytes.len() as u64 || entry.content != **digest
+        });
+    let files: Vec<RelPath> = off.map(|((entry, _), _)| entry.path.clone()).collect();
+    if files.is_empty() { Ok(present) } else { Err(ContentsError::Changed { path, files }) }
 }
 
-fn open(root: &OwnedFd, path: &RelPath) -> Result<OwnedFd, Errno> {
-    let mut names = path.as_str().split('/');
-    let last = names.next_back().unwrap_or_default();
-    let mut at: Option<OwnedFd> = None;
-    for name in names {
-        at = Some(beneath::directory(at.as_ref().unwrap_or(root).as_fd(), name)?);
+/// True for an error that says nothing about the file.
+fn is_ours(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
+}
+
+/// An open root, and the open directories on the way to the file that was read last.
+struct Below {
+    root: OwnedFd,
+    open: Vec<(String, OwnedFd)>,
+}
+
+impl Below {
+    /// Gives at most one byte more than the entry has; `None` for what is no regular file.
+    fn read(&mut self, entry: &FileEntry) -> Result<Option<Vec<u8>>, Errno> {
+        let path = entry.path.as_str();
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let file = beneath::file(self.directory(directory)?.as_fd(), name)?;
+        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Ok(None);
+        }
+        let most = usize::try_from(entry.length).unwrap_or(usize::MAX).saturating_add(1);
+        let mut buffer = vec![0; most];
+        let mut filled = 0;
+        while filled < most {
+            match rustix::io::read(&file, buffer.get_mut(filled..).unwrap_or_default()) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        buffer.truncate(filled);
+        Ok(Some(buffer))
     }
-    beneath::file(at.as_ref().unwrap_or(root).as_fd(), last)
-}
 
-fn changed(path: &RelPath, why: &str) -> Refusal {
-    Refusal::new(
-        Code::WorkspaceChanged,
-        format!("'{}' was changed in the workspace's directory: {why}", printable(path.as_str().as_bytes())),
-        "`sal workspace inspect` shows every such change; undo it there, or adopt it with `sal workspace refresh`",
-    )
+    fn directory(&mut self, path: &str) -> Result<&OwnedFd, Errno> {
+        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
+        let shared = self.open.iter().zip(&names).take_while(|((open, _), name)| open == *name).count();
+        self.open.truncate(shared);
+        for name in names.get(shared..).unwrap_or_default() {
+            let parent = self.open.last().map_or(&self.root, |(_, fd)| fd);
+            let opened = beneath::directory(parent.as_fd(), name)?;
+            self.open.push(((*name).to_owned(), opened));
+        }
+        Ok(self.open.last().map_or(&self.root, |(_, fd)| fd))
+    }
 }

@@ -3,7 +3,7 @@
 use super::policy::Limits;
 use super::refused::Refusals;
 use super::walk::{self, Sink};
-use super::{beneath, durable};
+use super::{aside, beneath, durable};
 use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::Excluded;
@@ -44,7 +44,7 @@ pub enum ImportError {
     #[error("this kernel has no openat2, which safe imports need")]
     NoOpenat2,
     /// The copy would not fit.
-    #[error("the file system of {} has {free} bytes and {free_inodes} inodes free; an import needs \
+    #[error("the file system of {} has {free} bytes and {free_inodes} inodes free; the copy needs \
              {needed} bytes and {needed_inodes} inodes", path.display())]
     NoSpace {
         /// Where the copy would lie.
@@ -108,7 +108,8 @@ pub fn import(project: &Path, into: &Path, limits: &Limits) -> Result<Imported, 
         Err(Errno::NOSYS) => return Err(ImportError::NoOpenat2),
         Err(errno) => return Err(unopened(errno.into())),
     };
-    check_space(into.parent().unwrap_or(into), limits)?;
+    // The project's size is not known yet, so there must be room for the largest tree.
+    check_space(into.parent().unwrap_or(into), limits.total_bytes, limits.entries)?;
 
     let mut copy = Copy::begin(into)?;
     let walked = walk::walk(root, limits, &mut copy)?;
@@ -119,17 +120,17 @@ pub fn import(project: &Path, into: &Path, limits: &Limits) -> Result<Imported, 
     Ok(Imported { manifest: walked.manifest, excluded: walked.excluded })
 }
 
-/// Asks for the room of the largest tree, since the project's size is not known yet.
-fn check_space(parent: &Path, limits: &Limits) -> Result<(), ImportError> {
+/// Asks for room for a tree of so many bytes and entries.
+pub(super) fn check_space(parent: &Path, bytes: u64, entries: u64) -> Result<(), ImportError> {
     let stat = rustix::fs::statvfs(parent)
         .map_err(|errno| ImportError::Write { path: parent.to_owned(), source: errno.into() })?;
     let block = stat.f_frsize.max(1);
-    let needed = limits.total_bytes.saturating_add(limits.entries.saturating_mul(block));
+    let needed = bytes.saturating_add(entries.saturating_mul(block));
     let free = stat.f_bavail.saturating_mul(block);
     // btrfs and others report no inode count at all: they have no such limit.
     let free_inodes = if stat.f_files == 0 { u64::MAX } else { stat.f_favail };
-    if free < needed || free_inodes < limits.entries {
-        let (path, needed_inodes) = (parent.to_owned(), limits.entries);
+    if free < needed || free_inodes < entries {
+        let (path, needed_inodes) = (parent.to_owned(), entries);
         return Err(ImportError::NoSpace { path, free, needed, free_inodes, needed_inodes });
     }
     Ok(())
@@ -183,15 +184,7 @@ impl Copy {
 
     fn make_file(&self, name: &str, executable: bool, content: &[u8]) -> Result<(), Errno> {
         let file = beneath::create(self.top()?.as_fd(), name)?;
-        let mut rest = content;
-        while !rest.is_empty() {
-            match rustix::io::write(&file, rest) {
-                Ok(0) => return Err(Errno::IO),
-                Ok(written) => rest = &rest[written..],
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
+        aside::put(&file, content)?;
         rustix::fs::fchmod(&file, if executable { EXECUTABLE } else { PLAIN })
     }
 }

@@ -2,13 +2,16 @@
 //! its revisions lie.
 //!
 //! `policy`, `refused`, `exclusion`, `admission`, `edit` and `patch` decide over values; `walk` and the
-//! modules that use it (`import`, `observe`), and `contents`, read a tree through directory descriptors;
-//! `store` and `coding_root` own the directories below the coding root.
+//! modules that use it (`import`, `observe`) read a tree through directory descriptors, `contents` and
+//! `published` single files; `aside` writes the next revision from one; `store`, `revise` and
+//! `coding_root` own the directories below the coding root; `diff` compares revisions.
 
 pub mod admission;
+pub mod aside;
 mod beneath;
 pub mod coding_root;
 pub mod contents;
+pub mod diff;
 mod durable;
 mod edit;
 pub mod exclusion;
@@ -18,6 +21,8 @@ pub mod observe;
 pub mod patch;
 pub mod policy;
 mod problem;
+pub mod published;
 pub mod refused;
+mod revise;
 pub mod store;
 mod walk;

@@ -4,19 +4,23 @@
 //!  <coding root>/                    0700, the operator's
 //!    ws-…/                           one workspace
 //!      r00001/ r00002/ …             published revisions, never rewritten
-//!      .staging-r00002/              written aside; renamed when synced
+//!      .staging-r00001/              an import, written aside; renamed when synced
+//!      .staging-app-…/               an application's revision, written aside (`revise`)
 //!    .removing-ws-…/                 a workspace on its way out
 //! ```
 //! Publish = write aside, one syncfs, rename to a name that must be new, sync the parent. A crash
-//! leaves at most a staging directory, which [`Store::sweep_staging`] removes. Everyone who stages
+//! leaves at most a staging directory: an import's is removed by [`Store::sweep_staging`], an
+//! application's is decided on by the journal that names it. Everyone who stages
 //! holds a shared lock on the coding root (flock(2), freed by the kernel when its holder dies); a
 //! sweep needs it alone, so services that share a coding root do not sweep each other's work.
 
+use super::aside::AsideError;
 use super::coding_root::{CodingRoot, RootError, check_root};
 use super::durable;
 use super::import::{ImportError, Imported, import};
 use super::policy::Limits;
-use crate::domain::ids::WorkspaceId;
+use super::refused::Refusals;
+use crate::domain::ids::{ApplicationId, WorkspaceId};
 use crate::domain::refusal::{Code, Refusal};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
@@ -24,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-const STAGING: &str = ".staging-";
+pub(super) const STAGING: &str = ".staging-";
 const REMOVING: &str = ".removing-";
 /// Longest wait for a sweep of another process to end.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -41,6 +45,15 @@ pub enum StoreError {
     /// The project.
     #[error(transparent)]
     Import(#[from] ImportError),
+    /// A revision to be.
+    #[error(transparent)]
+    Aside(#[from] AsideError),
+    /// A tree that may not be a revision.
+    #[error("the tree cannot be a revision:\n{refused}")]
+    Refused {
+        /// Which paths, and why.
+        refused: Refusals,
+    },
     /// The revision number is 0 or past the limit.
     #[error("workspace {id} cannot have a revision {revision}; the limit is {limit}")]
     Revisions {
@@ -86,6 +99,17 @@ impl From<&StoreError> for Refusal {
         let (code, hint) = match error {
             StoreError::Root(root) => return root.into(),
             StoreError::Import(import) => return import.into(),
+            StoreError::Aside(aside) if aside.is_conflict() => {
+                (Code::WorkspaceChanged, "adopt the edits with `sal workspace refresh`, or undo them")
+            }
+            StoreError::Aside(AsideError::Inconsistent { .. }) => {
+                (Code::Internal, "this is a fault of the program; please report it with the service's log")
+            }
+            StoreError::Aside(_) => (Code::Internal, "check the disk of the coding root, then try again"),
+            StoreError::Refused { refused } if refused.only_limits() => {
+                (Code::LimitExceeded, "make the change smaller")
+            }
+            StoreError::Refused { .. } => (Code::Invalid, "change the paths as listed"),
             StoreError::Revisions { .. } => {
                 (Code::LimitExceeded, "apply the diff to your checkout and create a new session from it")
             }
@@ -138,7 +162,7 @@ impl Store {
         self.workspace(id).join(format!("r{revision:05}"))
     }
 
-    fn workspace(&self, id: &WorkspaceId) -> PathBuf {
+    pub(super) fn workspace(&self, id: &WorkspaceId) -> PathBuf {
         self.root.path().join(id.as_str())
     }
 
@@ -300,10 +324,11 @@ impl Store {
     }
 }
 
-/// Removes the stagings of a workspace, and the workspace itself if no revision was ever published.
+/// Removes what imports staged in a workspace, and the workspace itself if no revision was ever published.
+/// What an application staged is decided on by its own ledger, which may be another service's.
 fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), StoreError> {
     for entry in list(directory)? {
-        if entry.file_name().to_str().is_some_and(|name| name.starts_with(STAGING)) {
+        if entry.file_name().to_str().and_then(|name| name.strip_prefix(STAGING)).is_some_and(swept) {
             remove(&entry.path())?;
             removed.push(entry.path());
         }
@@ -314,6 +339,10 @@ fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), S
         Err(errno) => return Err(io("removing", directory)(errno)),
     }
     Ok(())
+}
+
+fn swept(staged: &str) -> bool {
+    ApplicationId::parse(staged).is_err()
 }
 
 /// A new workspace.
@@ -372,7 +401,7 @@ impl Drop for Staged {
     }
 }
 
-fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
+pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
     let path = path.to_owned();
     move |error| StoreError::Io { what, path, source: error.into() }
 }
@@ -385,7 +414,7 @@ fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
 }
 
 /// Removes a tree without following symlinks; a missing one is fine.
-fn remove(path: &Path) -> Result<(), StoreError> {
+pub(super) fn remove(path: &Path) -> Result<(), StoreError> {
     match std::fs::remove_dir_all(path) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(io("removing", path)(error)),
         _ => Ok(()),

@@ -4,6 +4,7 @@
 use salaam::api::routes::Api;
 use salaam::api::{server, socket};
 use salaam::domain::change::{Base, TreeChange};
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::files::answer::FileLimits;
 use salaam::domain::files::request::Patch;
@@ -15,9 +16,10 @@ use salaam::domain::session::Excluded;
 use salaam::exec::Fut;
 use salaam::exec::scripted::Scripted;
 use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
 use salaam::service::startup::Opened;
-use salaam::workspace::patch::{self, Published};
+use salaam::workspace::diff::{Revision, revisions};
+use salaam::workspace::patch;
 use salaam::workspace::policy::Limits;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -52,7 +54,7 @@ impl WorkspacePort for NoProject {
 
     fn plan(&self, _: &Path, base: Base, tree: &TreeManifest, patch: &Patch) -> Result<TreeChange, Refusal> {
         let read = |file: &FileEntry| -> Result<Vec<u8>, Refusal> { panic!("the tree is empty; {file:?}") };
-        patch::plan(&Published { base, tree, read }, patch, &Limits::fixed())
+        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
     }
 
     fn limits(&self) -> FileLimits {
@@ -61,6 +63,12 @@ impl WorkspacePort for NoProject {
 
     fn remove(&self, _id: &WorkspaceId) -> Result<(), Refusal> {
         Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
 
@@ -75,6 +83,11 @@ impl Prover for Proved {
 impl Rig {
     /// Starts and serves in `name` below a fresh private directory.
     pub async fn at(name: &str) -> Self {
+        Self::over(name, Arc::new(NoProject)).await
+    }
+
+    /// [`Rig::at`] with workspaces of its own.
+    pub async fn over(name: &str, workspaces: Arc<dyn WorkspacePort>) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let state = dir.path().join(name);
         let scripted = Scripted::new();
@@ -88,7 +101,7 @@ impl Rig {
         let backend =
             Backend { executor: Arc::new(scripted.clone()), bundle, probe: "/proc/self/exe".into() };
         let opened = Opened::open(&state).await.unwrap();
-        let chosen = opened.choose(Some(backend), Some(Arc::new(NoProject))).unwrap();
+        let chosen = opened.choose(Some(backend), Some(workspaces)).unwrap();
         let service = chosen.recover().await.unwrap().prove(&Proved).await.unwrap().ready();
         let bound = socket::bind(&state).unwrap();
         let api = Api::new(service, state.join("executor-proof.json"));

@@ -25,6 +25,7 @@ async fn json_every_failure_has_the_one_error_form() {
     let large = vec![b' '; 1024 * 1024 + 1];
     let vast = vec![b' '; 8 * 1024 * 1024 + 1];
     let unknown = br#"{"command":"true","comand":"false"}"#;
+    let stale = format!(r#"{{"revision":9,"digest":"sha256:{}"}}"#, "0".repeat(64));
     let cases: Vec<(&str, String, &[u8], u16, &str)> = vec![
         ("GET", "/nowhere".into(), b"", 404, "not_found"),
         ("PUT", "/v1/status".into(), b"", 405, "invalid"),
@@ -45,8 +46,24 @@ async fn json_every_failure_has_the_one_error_form() {
         ("GET", format!("{start}/{run}"), b"", 404, "not_found"),
         ("GET", format!("{start}/{run}/logs?follow=true&limit=1"), b"", 400, "invalid"),
         ("GET", "/v1/proof".into(), b"", 404, "not_found"),
-        ("GET", format!("/v1/sessions/{session}/workspace/diff"), b"", 501, "not_built"),
-        ("POST", format!("/v1/sessions/{session}/workspace/refresh"), b"", 501, "not_built"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?revision=9"), b"", 404, "not_found"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?revision=x"), b"", 400, "invalid"),
+        ("GET", format!("/v1/sessions/{session}/workspace/diff?sumary=true"), b"", 400, "invalid"),
+        ("POST", format!("/v1/sessions/{session}/workspace/refresh"), b"", 400, "invalid"),
+        (
+            "POST",
+            format!("/v1/sessions/{session}/workspace/refresh"),
+            br#"{"revision":1,"digest":"sha256:0"}"#,
+            400,
+            "invalid",
+        ),
+        (
+            "POST",
+            format!("/v1/sessions/{session}/workspace/refresh"),
+            stale.as_bytes(),
+            409,
+            "stale_revision",
+        ),
         ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), b"{}", 400, "invalid"),
         ("POST", format!("/v1/sessions/{session}/tools/salaam_files"), &vast, 413, "limit_exceeded"),
         ("POST", format!("/v1/sessions/{session}/tools/salaam_command"), b"{}", 501, "not_built"),

@@ -87,7 +87,8 @@ pub fn check(place: &Place) -> Findings {
         let count = |f: fn(&RunEvent) -> bool| row.events.iter().filter(|e| f(e)).count();
         let ends = count(|e| matches!(e, RunEvent::Ended { .. } | RunEvent::Lost { .. }));
         let removals = count(|e| matches!(e, RunEvent::Removed | RunEvent::CleanedUp));
-        if ends != 1 || removals > 1 || row.events.first() != Some(&RunEvent::Requested) {
+        let removed = removals == 1 || (removals == 0 && state == RunState::Interrupted);
+        if ends != 1 || !removed || row.events.first() != Some(&RunEvent::Requested) {
             invented(format!("its history has {ends} ends and {removals} removals: {:?}", row.events));
         }
         let outcome = &row.progress["outcome"];
@@ -103,7 +104,21 @@ pub fn check(place: &Place) -> Findings {
         }
         match cause {
             Cause::Exited | Cause::Cancelled | Cause::StartFailed | Cause::Interrupted => {}
+            Cause::Deadline if place.cancelled => {}
             other => invented(format!("the cause {other:?}")),
+        }
+        // A synced exit of a command that ran is told, whatever came after it.
+        let recorded = passed("record.exited.after", run) > 0;
+        if recorded && passed("go.after", run) > 0 && outcome["exit_code"].is_null() {
+            invented(format!("{cause:?}, although its exit was recorded"));
+        }
+        if let Some(told) = place.ends.iter().find(|told| told.intent.run_id == *run)
+            && serde_json::to_value(&told.outcome).unwrap() != *outcome
+        {
+            invented(format!("told was {:?}, the ledger has {outcome}", told.outcome));
+        }
+        if place.cancels.contains(run) && !row.events.contains(&RunEvent::CancelRequested) {
+            found.lost.push(format!("{run}: its cancel was answered and is not in the ledger"));
         }
         if cause == Cause::Exited && (outcome["exit_code"].is_null() || output != OUTPUT) {
             invented(format!("exited with {} and output {output:?}", outcome["exit_code"]));
@@ -130,18 +145,31 @@ pub fn check(place: &Place) -> Findings {
             found.lost.push(format!("{run} was acknowledged and is not in the ledger"));
         }
     }
+    for line in &trace {
+        // No engine call before its intent is committed.
+        if line[2].starts_with("run-") && !rows.iter().any(|row| row.intent.run_id.as_str() == line[2]) {
+            found.invented.push(format!("{} for {}, which the ledger does not have", line[1], line[2]));
+        }
+    }
     let known: BTreeSet<String> = rows.iter().map(|row| row.intent.run_id.to_string()).collect();
     found.leftovers.extend(files_left(state, &known));
-    found.leftovers.extend(processes_naming(state));
+    found.leftovers.extend(processes_of(place));
     found
 }
 
 /// Cgroups of a container, wherever they are, and processes in them.
 fn left_by(container: &str) -> Vec<String> {
+    let mut left = Vec::new();
     let mut dirs = vec![PathBuf::from("/sys/fs/cgroup")];
-    dirs.extend(fs::read_dir("/sys/fs/cgroup").into_iter().flatten().flatten().map(|e| e.path()));
-    let groups = dirs.into_iter().map(|dir| dir.join(container)).filter(|dir| dir.exists());
-    let mut left: Vec<String> = groups.map(|dir| dir.display().to_string()).collect();
+    while let Some(dir) = dirs.pop() {
+        let below = fs::read_dir(dir).into_iter().flatten().flatten();
+        for entry in below.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            if entry.file_name().to_string_lossy() == container {
+                left.push(entry.path().display().to_string());
+            }
+            dirs.push(entry.path());
+        }
+    }
     for (pid, dir) in processes() {
         if fs::read_to_string(dir.join("cgroup")).is_ok_and(|text| text.contains(container)) {
             left.push(format!("process {pid} of {container}"));
@@ -172,14 +200,16 @@ fn processes() -> Vec<(u32, PathBuf)> {
     entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path()))).collect()
 }
 
-/// Supervisors, sweeps and services over this state directory.
-fn processes_naming(state: &Path) -> Vec<String> {
-    let place = state.to_string_lossy().into_owned();
+/// Supervisors, sweeps and services of this place: their command line or their environment names it.
+fn processes_of(place: &Place) -> Vec<String> {
+    let (state, trace) = (place.setup.state.to_string_lossy(), place.trace());
     let mut left = Vec::new();
     for (pid, dir) in processes() {
-        let line = fs::read(dir.join("cmdline")).unwrap_or_default();
-        if pid != std::process::id() && String::from_utf8_lossy(&line).contains(&place) {
-            left.push(format!("process {pid}: {}", String::from_utf8_lossy(&line).replace('\0', " ")));
+        let read = |name| String::from_utf8_lossy(&fs::read(dir.join(name)).unwrap_or_default()).into_owned();
+        let line = read("cmdline");
+        let named = line.contains(&*state) || read("environ").contains(&*trace.to_string_lossy());
+        if pid != std::process::id() && named && !line.is_empty() {
+            left.push(format!("process {pid}: {}", line.replace('\0', " ")));
         }
     }
     left

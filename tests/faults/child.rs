@@ -28,6 +28,10 @@ pub struct Place {
     dir: tempfile::TempDir,
     pub setup: Setup,
     pub acknowledged: Vec<RunId>,
+    /// Runs whose cancel was answered as carried out.
+    pub cancels: Vec<RunId>,
+    /// Ends that were answered, before the last service.
+    pub ends: Vec<Run>,
     /// Whether the command may be ended from outside.
     pub cancelled: bool,
 }
@@ -56,8 +60,27 @@ impl Place {
             deadline_ms: 1_000,
             removal_ms: 12_000,
             reopen_ms: 30,
+            real: false,
         };
-        Self { dir, setup, acknowledged: Vec::new(), cancelled: false }
+        Self { dir, setup, acknowledged: Vec::new(), cancels: Vec::new(), ends: Vec::new(), cancelled: false }
+    }
+
+    /// Remembers an end that was told.
+    pub fn told(&mut self, run: &Run) {
+        if run.state.is_terminal() {
+            self.ends.push(run.clone());
+        }
+    }
+
+    /// A place whose workspaces lie in the real store.
+    pub fn real() -> Self {
+        let mut place = Self::new();
+        place.setup.real = true;
+        std::fs::create_dir(&place.setup.coding).unwrap();
+        let private = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&place.setup.coding, private).unwrap();
+        std::fs::write(place.project().join("other.js"), "kept").unwrap();
+        place
     }
 
     pub fn path(&self) -> &Path {
@@ -140,6 +163,11 @@ impl Child {
         if self.tell(ask) { self.answer(PATIENCE) } else { None }
     }
 
+    /// The answer to what was told without waiting.
+    pub fn answered(&mut self) -> Value {
+        self.answer(PATIENCE).expect("an answer")
+    }
+
     /// Asks without waiting for the answer; false when the child is dead.
     pub fn tell(&mut self, ask: &Ask) -> bool {
         let line = serde_json::to_string(ask).unwrap() + "\n";
@@ -181,6 +209,21 @@ impl Child {
     pub fn kill(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+
+    /// Ends it by SIGTERM.
+    pub fn terminate(mut self) {
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.pid()), nix::sys::signal::Signal::SIGTERM)
+            .unwrap();
+        let end = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                assert!(status.success(), "{status}");
+                return;
+            }
+            assert!(Instant::now() < end, "it does not end");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Stops it as an operator does.

@@ -22,6 +22,24 @@ use std::time::{Duration, Instant};
 type Row = (&'static str, &'static str, &'static str, fn(&Mutex<Report>) -> Cell);
 
 const ROWS: &[Row] = &[
+    ("B7", "recovery: the commit, before", "EIO", |r| {
+        in_recovery(r, "commit.recovery.before=1*return(EIO)", true)
+    }),
+    ("B7", "recovery: the commit, before", "ENOSPC", |r| {
+        in_recovery(r, "commit.recovery.before=return(ENOSPC)", true)
+    }),
+    ("B7", "recovery: the commit, after", "EIO", |r| {
+        in_recovery(r, "commit.recovery.after=1*return(EIO)", true)
+    }),
+    ("B7", "recovery: the commit, after", "ENOSPC", |r| {
+        in_recovery(r, "commit.recovery.after=return(ENOSPC)", true)
+    }),
+    ("B7", "recovery: the sweep", "EIO", |r| in_recovery(r, "sweep.before=return(EIO)", false)),
+    ("B7", "recovery: the sweep", "ENOSPC", |r| in_recovery(r, "sweep.before=1*return(ENOSPC)", false)),
+    ("B7", "recovery: the deletion", "EIO", |r| in_recovery(r, "forget.before=return(EIO)", false)),
+    ("B12", "opening the ledger again", "EIO twice", |r| reopens(r, "EIO")),
+    ("B12", "opening the ledger again", "ENOSPC twice", |r| reopens(r, "ENOSPC")),
+    ("B12", "uncertain cleanup in a failing commit", "EBUSY and EIO", |r| uncertain_and_unrecorded(r)),
     ("B5", "a command runs", "SIGKILL of the service", |r| service_ends(r, End::Kill, false)),
     ("B5", "a command runs", "SIGTERM of the service", |r| service_ends(r, End::Stop, false)),
     ("B5", "a command runs", "OOM kill of the service", |r| service_ends(r, End::Oom, false)),
@@ -98,6 +116,89 @@ fn exit_code(run: &Run) -> Option<u8> {
     run.outcome.as_ref().unwrap().exit_code
 }
 
+/// An error in the recovery of a run whose supervisor and service are gone: the start is denied, or the
+/// service opens without readiness, or only a deletion waits; the next start mends it.
+fn in_recovery(report: &Mutex<Report>, faults: &str, denied: bool) -> Cell {
+    let mut place = Place::new();
+    let (mut service, session, run) = running(&mut place, LONG);
+    service.kill();
+    let pid = supervisor(&place, &run);
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+    // Until then its lock is held, and the run would be adopted.
+    until("the supervisor's end", &place, || !is_running(pid));
+    let before = place.strikes();
+    let (mut second, said) = place.serve(faults);
+    let said = said.unwrap();
+    assert!(place.strikes() > before, "not struck");
+    if denied {
+        assert_eq!(said["denied"]["code"], "not_ready", "{said}");
+    } else if faults.starts_with("sweep") {
+        assert_eq!(said["ready"], false, "{said}");
+        assert!(said["reason"].to_string().contains("uncertain"), "{said}");
+    } else {
+        assert_eq!(said["ready"], true, "{said}");
+    }
+    second.kill();
+    let mut service = place.healthy();
+    let last = settled(&mut service, &session, &run);
+    assert_eq!(
+        (cause(&last), exit_code(&last), last.cleanup),
+        (Cause::Interrupted, None, Cleanup::Confirmed)
+    );
+    service.until_ready();
+    service.stop();
+    conclude(&place, report);
+    swept(cause(&last))
+}
+
+/// The first two attempts to open the ledger again fail too.
+fn reopens(report: &Mutex<Report>, error: &str) -> Cell {
+    let mut place = Place::new();
+    let faults = format!("commit.exit.before=1*return({error});reopen.before=2*return({error})");
+    let (mut service, said) = place.serve(&faults);
+    assert_eq!(said.unwrap()["ready"], true);
+    let session = service.session(&place);
+    let run = service.run(&start(&session, PLAIN)).unwrap().unwrap().intent.run_id;
+    place.acknowledged.push(run.clone());
+    let last = settled(&mut service, &session, &run);
+    assert_eq!((cause(&last), exit_code(&last)), (Cause::Exited, Some(STATUS)));
+    place.told(&last);
+    service.until_ready();
+    let struck = |point: &str| place.traced().iter().filter(|l| l[0] == "struck" && l[1] == point).count();
+    assert_eq!((struck("commit.exit.before"), struck("reopen.before")), (1, 2));
+    service.stop();
+    conclude(&place, report);
+    swept(cause(&last))
+}
+
+/// The commit that says "uncertain" comes through although it fails: readiness must not come back with
+/// the ledger.
+fn uncertain_and_unrecorded(report: &Mutex<Report>) -> Cell {
+    let mut place = Place::new();
+    let (mut service, said) =
+        place.serve("rmdir.before=return(EBUSY);commit.removal.after=1*return(EIO);sweep.before=return(EIO)");
+    assert_eq!(said.unwrap()["ready"], true);
+    let session = service.session(&place);
+    let run = service.run(&start(&session, PLAIN)).unwrap().unwrap().intent.run_id;
+    place.acknowledged.push(run.clone());
+    let end = settled(&mut service, &session, &run);
+    assert_eq!(end.cleanup, Cleanup::Uncertain);
+    until("the strike", &place, || {
+        place.traced().iter().any(|l| l[0] == "struck" && l[1] == "commit.removal.after")
+    });
+    // Long enough for the ledger to be open again.
+    std::thread::sleep(Duration::from_millis(500));
+    let status = service.ask(&Ask::Status).unwrap();
+    assert!(status["ready"] == false && status["reason"].to_string().contains("uncertain"), "{status}");
+    service.kill();
+    let mut service = place.healthy();
+    let last = settled(&mut service, &session, &run);
+    assert_eq!((cause(&last), last.cleanup), (Cause::Exited, Cleanup::Confirmed));
+    service.stop();
+    conclude(&place, report);
+    swept(cause(&last))
+}
+
 enum End {
     Kill,
     Stop,
@@ -107,10 +208,10 @@ enum End {
 /// B5: the command goes on, is adopted, and ends exactly; its output is whole.
 fn service_ends(report: &Mutex<Report>, end: End, twice: bool) -> Cell {
     let mut place = Place::new();
-    let (mut service, session, run) = running(&mut place, "sleep 0.8; echo out; exit 7");
+    let (mut service, session, run) = running(&mut place, "sleep 1.5; echo out; exit 7");
     match end {
         End::Kill => service.kill(),
-        End::Stop => service.stop(),
+        End::Stop => service.terminate(),
         End::Oom => {
             let group = Group::of(service.pid());
             assert!(service.ask(&Ask::Hog).is_none(), "it was not ended");
@@ -128,7 +229,7 @@ fn service_ends(report: &Mutex<Report>, end: End, twice: bool) -> Cell {
         assert_eq!((live.state.is_terminal(), live.recovery_phase.as_deref()), (false, Some("adopted")));
     }
     assert_eq!((cause(&last), exit_code(&last)), (Cause::Exited, Some(STATUS)));
-    assert_eq!(service.run(&start(&session, "sleep 0.8; echo out; exit 7")).unwrap().unwrap(), last);
+    assert_eq!(service.run(&start(&session, "sleep 1.5; echo out; exit 7")).unwrap().unwrap(), last);
     service.stop();
     conclude(&place, report);
     swept(cause(&last))
@@ -238,7 +339,7 @@ fn stop_in_cancel(report: &Mutex<Report>) -> Cell {
         })
         .is_ok_and(|n| n == 1)
     });
-    service.kill();
+    service.terminate();
     kill(Pid::from_raw(pid), Signal::SIGCONT).unwrap();
     let mut service = place.healthy();
     let last = settled(&mut service, &session, &run);
@@ -367,7 +468,7 @@ fn bad_starts() -> Cell {
             }),
         ),
         (
-            "own",
+            "belongs to user 65534",
             Box::new(|p| {
                 nix::unistd::chown(&p.setup.state, Some(nix::unistd::Uid::from_raw(65_534)), None).unwrap();
             }),
@@ -490,7 +591,27 @@ fn clock(report: &Mutex<Report>) -> Cell {
         assert_eq!((cause(&last), exit_code(&last)), (Cause::Exited, Some(STATUS)), "{hours} h");
         service.ask(&Ask::Jump { hours: 0 }).unwrap();
     }
+    // Nor does a jump put a deadline off: thirty seconds of boot time.
+    place.cancelled = true;
+    let ask =
+        Ask::Start { session: session.clone(), key: "long".into(), command: "echo out; sleep 60".into() };
+    let begin = Instant::now();
+    let run = service.run(&ask).unwrap().unwrap().intent.run_id;
+    place.acknowledged.push(run.clone());
+    service.run(&Ask::Running { session: session.clone(), run: run.clone() }).unwrap().unwrap();
+    service.ask(&Ask::Jump { hours: -87_600 }).unwrap();
+    // Longer than the patience for one answer.
+    std::thread::sleep(Duration::from_secs(20));
+    let last = settled(&mut service, &session, &run);
+    assert_eq!(cause(&last), Cause::Deadline);
+    let took = begin.elapsed().as_secs();
+    assert!((29..36).contains(&took), "{took} s");
     service.stop();
+    let db = rusqlite::Connection::open(place.setup.state.join("ledger.db")).unwrap();
+    let years: i64 =
+        db.query_row("SELECT count(DISTINCT substr(at, 1, 4)) FROM events", [], |row| row.get(0)).unwrap();
+    assert!(years >= 3, "the ledger saw the jumps: {years} different years");
+    drop(db);
     conclude(&place, report);
     swept(Cause::Exited)
 }

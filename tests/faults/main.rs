@@ -1,5 +1,5 @@
 //! The crash matrix: each boundary of a command's life, before and after it, met by SIGKILL, by EIO and
-//! ENOSPC once and for good, and by a second kill during the recovery (rows B1–B9, B11–B18 of the table
+//! ENOSPC once and for good, and by a second kill during the recovery (rows B1–B18 of the table
 //! that `target/faults.md` gets).
 //!
 //! The service is a child process over the native executor, so that all rows run real containers; it
@@ -15,16 +15,23 @@ mod child;
 #[allow(dead_code)]
 mod host;
 mod host_rows;
+mod patch_checker;
+mod patch_rows;
 mod pid_namespace;
 mod planted;
 mod report;
 mod service;
+/// The adapter of the real store, as the program wires it.
+#[path = "../../src/cli/service/workspaces.rs"]
+mod workspaces;
 #[path = "../service/world.rs"]
 #[allow(dead_code)]
 mod world;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use report::Report;
+// The adapter names its neighbours from the crate's root.
+use salaam::{domain, workspace};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -48,6 +55,7 @@ fn matrix() -> ExitCode {
     let report = Arc::new(Mutex::new(Report::default()));
     let mut trials = cells::trials(&report);
     trials.extend(host_rows::trials(&report));
+    trials.extend(patch_rows::trials(&report));
     trials.extend(planted::trials());
     let whole = args.filter.is_none();
     let conclusion = libtest_mimic::run(&args, trials);

@@ -64,6 +64,8 @@ pub fn inside(_: &OsStr) -> ExitCode {
     assert!(last.state.is_terminal(), "{last:?}");
     service.stop();
     assert!(foreign.try_wait().unwrap().is_none(), "the foreign process got a signal");
+    let findings = crate::checker::check(&place);
+    assert!(findings.is_clean(), "{findings:#?}");
     println!("the foreign process lives");
     let _ = foreign.kill();
     let _ = foreign.wait();

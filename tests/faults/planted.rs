@@ -17,6 +17,7 @@ type Plant = (&'static str, fn(&mut Place, &RunId, &ContainerId) -> Planted, fn(
 #[derive(Default)]
 struct Planted {
     process: Option<std::process::Child>,
+    mount: Option<std::path::PathBuf>,
     dir: Option<std::path::PathBuf>,
 }
 
@@ -26,8 +27,15 @@ impl Drop for Planted {
             let _ = process.kill();
             let _ = process.wait();
         }
-        if let Some(dir) = &self.dir {
-            let _ = fs::remove_dir(dir);
+        if let Some(dir) = &self.mount {
+            nix::mount::umount(dir).unwrap();
+        }
+        for _ in 0..100 {
+            // A cgroup is busy until its processes are reaped.
+            if self.dir.as_ref().is_none_or(|dir| fs::remove_dir(dir).is_ok()) {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
         }
     }
 }
@@ -114,11 +122,9 @@ const PLANTS: &[Plant] = &[
     (
         "a_cgroup",
         |_, _, container| {
-            let v1 = std::path::Path::new("/sys/fs/cgroup/pids");
-            let parent = if v1.exists() { v1 } else { std::path::Path::new("/sys/fs/cgroup") };
-            let dir = parent.join(container.as_str());
+            let dir = pids_root().join(container.as_str());
             fs::create_dir(&dir).unwrap();
-            Planted { dir: Some(dir), process: None }
+            Planted { dir: Some(dir), process: None, mount: None }
         },
         |f| &f.leftovers,
     ),
@@ -133,9 +139,73 @@ const PLANTS: &[Plant] = &[
             while fs::read(format!("/proc/{}/cmdline", process.id())).unwrap().is_empty() {
                 std::thread::yield_now();
             }
-            Planted { process: Some(process), dir: None }
+            Planted { process: Some(process), dir: None, mount: None }
         },
         |f| &f.leftovers,
+    ),
+    (
+        "a_process_in_its_cgroup",
+        |_, _, container| {
+            let dir = pids_root().join(container.as_str());
+            fs::create_dir(&dir).unwrap();
+            let process = Command::new("sleep").arg("60").spawn().unwrap();
+            fs::write(dir.join("cgroup.procs"), process.id().to_string()).unwrap();
+            Planted { process: Some(process), dir: Some(dir), mount: None }
+        },
+        |f| &f.leftovers,
+    ),
+    (
+        "a_mount",
+        |place, _, _| {
+            let dir = place.setup.state.join("mounted");
+            fs::create_dir(&dir).unwrap();
+            let flags = nix::mount::MsFlags::empty();
+            nix::mount::mount(Some("tmpfs"), &dir, Some("tmpfs"), flags, None::<&str>).unwrap();
+            Planted { mount: Some(dir), process: None, dir: None }
+        },
+        |f| &f.leftovers,
+    ),
+    (
+        "the_source_of_a_proof",
+        |place, _, _| {
+            fs::create_dir(place.setup.state.join(format!("proof-{}", RunId::fresh()))).unwrap();
+            Planted::default()
+        },
+        |f| &f.leftovers,
+    ),
+    (
+        "an_engine_call_without_an_intent",
+        |place, _, _| trace(place, &format!("passed cgroup.before {} 1", RunId::fresh())),
+        |f| &f.invented,
+    ),
+    (
+        "a_recorded_exit_that_is_not_told",
+        |place, _, _| {
+            sql(
+                place,
+                "UPDATE runs SET progress = json_set(progress, '$.outcome.exit_code', NULL,
+                 '$.outcome.cause', 'interrupted', '$.outcome.detail', 'the exit status was not observed')",
+            )
+        },
+        |f| &f.invented,
+    ),
+    (
+        "an_end_that_changed",
+        |place, _, _| {
+            let mut told = place.ends[0].clone();
+            told.outcome.as_mut().unwrap().exit_code = Some(9);
+            place.ends = vec![told];
+            Planted::default()
+        },
+        |f| &f.invented,
+    ),
+    (
+        "a_cancel_that_was_answered_and_is_not_there",
+        |place, run, _| {
+            place.cancels.push(run.clone());
+            Planted::default()
+        },
+        |f| &f.lost,
     ),
     (
         "a_run_directory",
@@ -151,6 +221,11 @@ const PLANTS: &[Plant] = &[
         |f| &f.leftovers,
     ),
 ];
+
+fn pids_root() -> &'static std::path::Path {
+    let v1 = std::path::Path::new("/sys/fs/cgroup/pids");
+    if v1.exists() { v1 } else { std::path::Path::new("/sys/fs/cgroup") }
+}
 
 fn sql(place: &Place, text: &str) -> Planted {
     let db = rusqlite::Connection::open(place.setup.state.join("ledger.db")).unwrap();
@@ -180,7 +255,8 @@ pub fn trials() -> Vec<Trial> {
                 let run = service.run(&start(&session, PLAIN)).unwrap().unwrap();
                 let id = run.intent.run_id.clone();
                 place.acknowledged.push(id.clone());
-                service.run(&Ask::Settled { session, run: id.clone() }).unwrap().unwrap();
+                let end = service.run(&Ask::Settled { session, run: id.clone() }).unwrap().unwrap();
+                place.told(&end);
                 service.stop();
                 assert!(check(&place).is_clean(), "before: {:#?}", check(&place));
                 let planted = plant(&mut place, &id, &run.intent.container_id);

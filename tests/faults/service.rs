@@ -1,16 +1,20 @@
 //! The child process: the real service over the native executor, driven by JSON lines on its standard
 //! input, one answer a line on its standard output.
 
+use crate::workspaces::Workspaces;
 use crate::world::{Plain, Proof};
-use salaam::domain::ids::{RunId, SessionId};
+use salaam::domain::digest::Digest;
+use salaam::domain::ids::{CallId, RunId, SessionId};
 use salaam::domain::job::Bundle;
 use salaam::domain::refusal::Refusal;
 use salaam::domain::relpath::RelPath;
 use salaam::domain::run::{Run, RunState};
 use salaam::domain::session::SessionKind;
 use salaam::exec::native::NativeExecutor;
+pub use salaam::service::ports;
+use salaam::service::ports::WorkspacePort;
 use salaam::service::startup::Opened;
-use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
+use salaam::service::{Backend, Call, CreateSession, Graces, Service, StartCommand, settled};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::ffi::OsStr;
@@ -31,6 +35,9 @@ pub struct Setup {
     pub deadline_ms: u64,
     pub removal_ms: u64,
     pub reopen_ms: u64,
+    /// Workspaces in the real store, not as plain directories.
+    #[serde(default)]
+    pub real: bool,
 }
 
 /// What the child is asked.
@@ -67,6 +74,19 @@ pub enum Ask {
     Reconcile {
         session: SessionId,
         run: RunId,
+    },
+    /// Publishes the tree of `patch_rows` as the next revision.
+    Publish {
+        session: SessionId,
+        call: String,
+    },
+    /// Adopts what lies in the current root.
+    Refresh {
+        session: SessionId,
+    },
+    /// The session's workspace.
+    Workspace {
+        session: SessionId,
     },
     Status,
     /// Moves the wall clock that the ledger sees.
@@ -110,13 +130,22 @@ async fn serve(setup: Setup) -> Result<(), Refusal> {
         removal: Duration::from_millis(setup.removal_ms),
         reopen: Duration::from_millis(setup.reopen_ms),
     };
+    let port: Arc<dyn WorkspacePort> =
+        if setup.real { Arc::new(Workspaces::open(&setup.coding)?) } else { Arc::new(Plain(setup.coding)) };
     let chosen = opened.with_graces(graces).with_clock(Arc::new(wall)).choose_in_boot(
         Some(backend),
-        Some(Arc::new(Plain(setup.coding))),
+        Some(port),
         setup.boot,
     );
     let service = chosen.recover().await?.prove(&Proof).await?.ready();
     say(&json!({ "ready": service.status().ready, "reason": service.status().reason }));
+    let stopping = service.clone();
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).unwrap();
+    tokio::spawn(async move {
+        terminate.recv().await;
+        let done = stopping.shutdown(false).await;
+        std::process::exit(i32::from(done.is_err()));
+    });
     let (tell, mut lines) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().map_while(Result::ok).try_for_each(|l| tell.send(l))
@@ -161,6 +190,20 @@ async fn answer(service: &Service, ask: Ask) -> Result<Value, Refusal> {
         Ask::Runs { session } => serde_json::to_value(service.runs(&session).await?).unwrap(),
         Ask::Cancel { session, run } => value(service.cancel(&session, &run).await?.run),
         Ask::Reconcile { session, run } => value(service.reconcile(&session, &run).await?),
+        Ask::Publish { session, call } => {
+            let workspace = service.session(&session).await?.workspace.unwrap();
+            let call = Call { id: CallId::parse(&call).unwrap(), request: Digest::of(b"the request") };
+            let change = crate::patch_rows::change(&workspace);
+            serde_json::to_value(service.publish(&session, change, Some(call)).await?.workspace).unwrap()
+        }
+        Ask::Refresh { session } => {
+            let view = service.inspect_workspace(&session).await?;
+            let adopted = service.refresh(&session, view.workspace.revision, &view.observed_digest).await?;
+            serde_json::to_value(adopted).unwrap()
+        }
+        Ask::Workspace { session } => {
+            serde_json::to_value(service.session(&session).await?.workspace).unwrap()
+        }
         Ask::Status => {
             let status = service.status();
             json!({ "ready": status.ready, "reason": status.reason })

@@ -6,6 +6,8 @@ mod files;
 mod keys;
 mod ledger;
 mod proof;
+mod publish;
+mod publish_model;
 mod reconcile;
 mod recovery;
 mod sessions;

@@ -86,6 +86,50 @@ async fn cmd9_reconcile_wants_the_original_executor_image_and_profile() {
 }
 
 #[tokio::test]
+async fn cmd9_many_reconciles_at_once_settle_once() {
+    for script in [launched([Play::Exit(5), Play::Removed(vec!["cgroup /x".into()])]), launched([])] {
+        let (world, service, session, run) = uncertain(script).await;
+        world.exec.sweeps_leave(&[]);
+        let orders = (0..8).map(|_| {
+            let (service, session, run) = (service.clone(), session.id.clone(), run.clone());
+            tokio::spawn(async move { service.reconcile(&session, &run).await })
+        });
+        let mut ends = Vec::new();
+        for order in orders.collect::<Vec<_>>() {
+            ends.push(order.await.unwrap().unwrap());
+        }
+        assert!(ends.iter().all(|end| *end == ends[0]), "{ends:?}");
+        let history = service.history(&session.id, &run).await.unwrap();
+        let settled = |e: &RunEvent| matches!(e, RunEvent::Removed | RunEvent::CleanedUp);
+        assert_eq!(history.iter().filter(|entry| settled(&entry.event)).count(), 1, "{history:?}");
+    }
+}
+
+/// An order that comes between the commit of an intent and its driver finds nothing to settle.
+#[tokio::test]
+async fn cmd9_reconcile_against_starts_kills_no_fresh_run() {
+    let (world, service, session) = World::ready().await;
+    for n in 0..50 {
+        let key = format!("k{n}");
+        let (starter, id) = (service.clone(), session.id.clone());
+        let text = key.clone();
+        let started = tokio::spawn(async move {
+            starter.start_command(&id, crate::world::keyed(&text, "true")).await.unwrap().intent.run_id
+        });
+        while !started.is_finished() {
+            for run in service.runs(&session.id).await.unwrap() {
+                let _ = service.reconcile(&session.id, &run.intent.run_id).await;
+            }
+            tokio::task::yield_now().await;
+        }
+        let run = started.await.unwrap();
+        let end = wait(&service, &session.id, &run).await;
+        assert_eq!((cause(&end), world.exec.launches(&run)), (Cause::Exited, 1), "{key}");
+    }
+    assert!(service.status().ready);
+}
+
+#[tokio::test]
 async fn cmd9_reconcile_leaves_an_observed_run_alone() {
     let (world, service, session) = World::ready().await;
     world.exec.next(Play::endless());

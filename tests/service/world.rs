@@ -1,6 +1,8 @@
 //! What every topic needs: workspaces as plain directories, a proof that passes, and a world to start in.
 
+use salaam::domain::application::{Found, Intent, Survey};
 use salaam::domain::change::{Base, TreeChange};
+use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
 use salaam::domain::files::answer::FileLimits;
 use salaam::domain::files::request::Patch;
@@ -15,12 +17,15 @@ use salaam::domain::session::{Excluded, Session, SessionKind};
 use salaam::exec::Fut;
 use salaam::exec::scripted::{Play, Scripted};
 use salaam::ledger::Ledger;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, WorkspacePort};
+use salaam::service::ports::{
+    Imported, Observation, ProofSummary, Prover, Published, RevisionPort, WorkspacePort,
+};
 use salaam::service::startup::Opened;
 use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
-use salaam::workspace::contents;
-use salaam::workspace::patch::{self, Published};
+use salaam::workspace::diff::{Revision, revisions};
+use salaam::workspace::patch;
 use salaam::workspace::policy::Limits;
+use salaam::workspace::published;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +34,7 @@ use tempfile::TempDir;
 /// Workspaces as plain directories of plain files.
 pub struct Plain(pub PathBuf);
 
-fn tree(root: &Path) -> TreeManifest {
+pub fn tree(root: &Path) -> TreeManifest {
     let mut files = Vec::new();
     let mut todo = vec![(root.to_owned(), String::new())];
     while let Some((dir, prefix)) = todo.pop() {
@@ -68,7 +73,7 @@ impl WorkspacePort for Plain {
     }
 
     fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        contents::read(root, files).map_err(|e| Refusal::from(&e))
+        published::read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -78,8 +83,8 @@ impl WorkspacePort for Plain {
         tree: &TreeManifest,
         patch: &Patch,
     ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| contents::read_one(root, file);
-        patch::plan(&Published { base, tree, read }, patch, &Limits::fixed())
+        let read = |file: &FileEntry| published::read_one(root, file);
+        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
     }
 
     fn limits(&self) -> FileLimits {
@@ -89,6 +94,82 @@ impl WorkspacePort for Plain {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         let _ = std::fs::remove_dir_all(self.0.join(id.as_str()));
         Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
+    }
+
+    fn revisions(&self) -> Option<&dyn RevisionPort> {
+        Some(self)
+    }
+}
+
+impl Plain {
+    pub fn staged(&self, intent: &Intent) -> PathBuf {
+        self.0.join(intent.workspace_id.as_str()).join(format!(".staging-{}", intent.id))
+    }
+}
+
+fn found(root: &Path) -> Found {
+    if root.exists() { Found::Tree(tree(root)) } else { Found::Absent }
+}
+
+impl RevisionPort for Plain {
+    fn room(&self, id: &WorkspaceId, revision: u32, _: &TreeManifest) -> Result<PathBuf, Refusal> {
+        if revision > 32 {
+            return Err(Refusal::new(Code::LimitExceeded, "33; the limit is 32", "start anew"));
+        }
+        Ok(self.0.join(id.as_str()).join(revision.to_string()))
+    }
+
+    fn stage(&self, intent: &Intent, change: &TreeChange) -> Result<(), Refusal> {
+        let (base, into) = (Path::new(&intent.base.root), self.staged(intent));
+        std::fs::create_dir(&into).unwrap();
+        for file in change.target.files() {
+            let given = change.written.iter().find(|(path, _)| *path == file.path);
+            let path = file.path.as_str();
+            let bytes =
+                given.map_or_else(|| std::fs::read(base.join(path)).unwrap_or_default(), |g| g.1.clone());
+            std::fs::create_dir_all(into.join(path).parent().unwrap()).unwrap();
+            std::fs::write(into.join(path), &bytes).unwrap();
+            if Digest::of(&bytes) != file.content {
+                return Err(Refusal::new(Code::WorkspaceChanged, format!("{path} changed"), "undo it"));
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self, _: &Intent) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn publish(&self, intent: &Intent) -> Result<(), Refusal> {
+        let staged = self.staged(intent);
+        assert!(!staged.exists() || !Path::new(&intent.target.root).exists(), "it would be overwritten");
+        if staged.exists() {
+            std::fs::rename(staged, &intent.target.root).unwrap();
+        }
+        Ok(())
+    }
+
+    fn survey(&self, intent: &Intent) -> Survey {
+        Survey { staged: found(&self.staged(intent)), target: found(Path::new(&intent.target.root)) }
+    }
+
+    fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
+        let _ = std::fs::remove_dir_all(self.staged(intent));
+        Ok(())
+    }
+
+    fn keep(&self, intent: &Intent) -> Result<PathBuf, Refusal> {
+        let staged = self.staged(intent);
+        if !staged.exists() {
+            std::fs::rename(&intent.target.root, &staged).unwrap();
+        }
+        Ok(staged)
     }
 }
 
@@ -146,8 +227,11 @@ impl World {
     }
 
     pub async fn start_with(&self, boot: &str, graces: Graces) -> Service {
+        self.start_over(boot, graces, Arc::new(Plain(self.path("coding")))).await
+    }
+
+    pub async fn start_over(&self, boot: &str, graces: Graces, port: Arc<dyn WorkspacePort>) -> Service {
         let opened = Opened::open(&self.path("state")).await.unwrap().with_graces(graces);
-        let port = Arc::new(Plain(self.path("coding")));
         let chosen = opened.choose_in_boot(Some(self.backend()), Some(port), boot.into());
         chosen.recover().await.unwrap().prove(&Proof).await.unwrap().ready()
     }

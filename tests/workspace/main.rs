@@ -5,12 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admitted;
-mod contents;
+mod diff;
+mod diff_bytes;
+mod diff_trees;
 mod limits;
 mod pages;
 mod patches;
+mod published;
 mod races;
 mod refused;
+mod revisions;
 mod roots;
 mod seeds;
 mod sequences;

@@ -1,6 +1,7 @@
 //! The routes of `/v1`: each validates, calls the service once and translates the answer.
 
 pub(crate) mod commands;
+pub(crate) mod diff;
 pub(crate) mod logs;
 mod router;
 pub(crate) mod service;

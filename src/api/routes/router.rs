@@ -1,6 +1,6 @@
 //! Which path leads where, and what the handlers share.
 
-use super::{commands, logs, service as own, sessions, tools};
+use super::{commands, diff, logs, service as own, sessions, tools};
 use crate::api::answer::Failure;
 use crate::api::extract::MAX_BODY;
 use crate::domain::refusal::{Code, Refusal};
@@ -54,7 +54,7 @@ pub fn router(api: Api) -> Router {
         .route("/v1/sessions/{session}", delete(sessions::remove))
         .route("/v1/sessions/{session}/end", post(sessions::end))
         .route("/v1/sessions/{session}/workspace", get(sessions::workspace))
-        .route("/v1/sessions/{session}/workspace/diff", get(sessions::diff))
+        .route("/v1/sessions/{session}/workspace/diff", get(diff::diff))
         .route("/v1/sessions/{session}/workspace/refresh", post(sessions::refresh))
         .route("/v1/sessions/{session}/tools/{tool}", post(tools::call))
         .route("/v1/sessions/{session}/commands", post(commands::start).get(commands::list))

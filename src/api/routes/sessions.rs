@@ -5,6 +5,7 @@ use crate::api::answer::Failure;
 use crate::api::convert::all;
 use crate::api::extract::{InBody, InPath};
 use crate::api::wire;
+use crate::domain::digest::Digest;
 use crate::domain::ids::SessionId;
 use axum::Json;
 use axum::extract::State;
@@ -86,12 +87,20 @@ pub(crate) async fn workspace(
     Ok(Json(api.service.inspect_workspace(&id).await?.into()))
 }
 
-/// `workspace diff`: not built yet.
-pub(crate) async fn diff(InPath(_): InPath<SessionId>) -> Failure {
-    Failure::not_built("workspace diff")
-}
-
-/// `workspace refresh`: not built yet.
-pub(crate) async fn refresh(InPath(_): InPath<SessionId>) -> Failure {
-    Failure::not_built("workspace refresh")
+/// Adopts reviewed edits of the current root as a new revision
+///
+/// Only if the root holds exactly what was reviewed; without edits the workspace is answered as it is.
+#[utoipa::path(post, operation_id = "refreshWorkspace", path = "/v1/sessions/{session}/workspace/refresh", tag = "sessions",
+    params(("session" = String, Path, description = "Session id")), request_body = wire::Refresh, responses(
+    (status = 200, description = "The workspace", body = wire::Workspace),
+    (status = "default", description = "Refused", body = wire::ErrorBody),
+))]
+pub(crate) async fn refresh(
+    State(api): State<Api>,
+    InPath(id): InPath<SessionId>,
+    InBody(asked): InBody<wire::Refresh>,
+) -> Result<Json<wire::Workspace>, Failure> {
+    let digest = Digest::parse(&asked.digest)
+        .map_err(|bad| Failure::invalid(bad.to_string(), "give the observed digest of the workspace"))?;
+    Ok(Json(api.service.refresh(&id, asked.revision, &digest).await?.into()))
 }

@@ -1,17 +1,20 @@
 //! The workspace store as the service wants it.
 
+use crate::domain::application::{Intent, Survey};
 use crate::domain::change::{Base, TreeChange};
+use crate::domain::diff::Diff;
 use crate::domain::files::answer::FileLimits;
 use crate::domain::files::request::Patch;
 use crate::domain::ids::WorkspaceId;
 use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
-use crate::service::ports::{Imported, Observation, WorkspacePort};
-use crate::workspace::contents;
+use crate::service::ports::{Imported, Observation, Published, RevisionPort, WorkspacePort};
+use crate::workspace::diff::{Revision, revisions};
 use crate::workspace::observe::observe;
-use crate::workspace::patch::{self, Published};
+use crate::workspace::patch;
+use crate::workspace::published;
 use crate::workspace::store::Store;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Workspaces below a coding root.
 pub(super) struct Workspaces {
@@ -47,12 +50,12 @@ impl WorkspacePort for Workspaces {
         Err(Refusal::new(
             Code::WorkspaceChanged,
             format!("the workspace holds what no revision may hold: {}", seen.refused),
-            "remove it from the workspace's directory, or adopt your edits with `sal workspace refresh`",
+            "change the paths as listed; then adopt your edits with `sal workspace refresh`, or undo them",
         ))
     }
 
     fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        contents::read(root, files).map_err(|e| Refusal::from(&e))
+        published::read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -62,8 +65,8 @@ impl WorkspacePort for Workspaces {
         tree: &TreeManifest,
         patch: &Patch,
     ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| contents::read_one(root, file);
-        patch::plan(&Published { base, tree, read }, patch, self.store.limits())
+        let read = |file: &FileEntry| published::read_one(root, file);
+        patch::plan(&patch::Published { base, tree, read }, patch, self.store.limits())
     }
 
     fn limits(&self) -> FileLimits {
@@ -73,4 +76,47 @@ impl WorkspacePort for Workspaces {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         self.store.remove_workspace(id).map(drop).map_err(|e| Refusal::from(&e))
     }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        revisions(revision(old), revision(new)).map_err(|e| Refusal::from(&e))
+    }
+
+    fn revisions(&self) -> Option<&dyn RevisionPort> {
+        Some(self)
+    }
+}
+
+impl RevisionPort for Workspaces {
+    fn room(&self, id: &WorkspaceId, revision: u32, target: &TreeManifest) -> Result<PathBuf, Refusal> {
+        self.store.room(id, revision, target).map_err(|e| Refusal::from(&e))
+    }
+
+    fn stage(&self, intent: &Intent, change: &TreeChange) -> Result<(), Refusal> {
+        self.store.write_aside(intent, change).map_err(|e| Refusal::from(&e))
+    }
+
+    fn sync(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.sync_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn publish(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.publish_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn survey(&self, intent: &Intent) -> Survey {
+        self.store.survey(intent)
+    }
+
+    fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.discard_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn keep(&self, intent: &Intent) -> Result<PathBuf, Refusal> {
+        self.store.keep_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+}
+
+fn revision(published: &Published) -> Revision<'_> {
+    let Published { root, elsewhere, manifest } = published;
+    Revision { root, elsewhere: elsewhere.as_deref(), manifest }
 }

@@ -7,6 +7,7 @@ use crate::cli::connect::with_client;
 use crate::cli::failure::{Done, Failure};
 use crate::cli::output::Output;
 use crate::cli::places::absolute;
+use crate::cli::progress::shown;
 use crate::domain::ids::SessionId;
 use crate::domain::session::SessionKind;
 use std::path::PathBuf;
@@ -40,7 +41,8 @@ impl Create {
         let kind = if self.coding { SessionKind::Coding } else { SessionKind::Ordinary };
         let asked = wire::CreateSession { kind, cwd: utf8(absolute(&self.cwd)?)? };
         with_client(&self.state.path()?, async |mut client| {
-            out.either(&client.create_session(&asked).await?, text::full)?;
+            let made = shown("importing", client.create_session(&asked)).await?;
+            out.either(&made, text::full)?;
             Ok(ExitCode::SUCCESS)
         })
     }

@@ -34,4 +34,5 @@ fn text(view: &WorkspaceView) -> Text {
         .field("root", &view.root)
         .lines(&view.changes, |change| format!("{:<10} {}", name(&change.change), change.path))
         .lines(&view.excluded, |left_out| format!("excluded   {}  ({})", left_out.path, left_out.reason))
+        .lines(&view.blocked, |blocked| format!("kept       {}  ({})", blocked.kept, blocked.detail))
 }

@@ -1,8 +1,12 @@
-//! `sal workspace refresh`: adopts reviewed edits of the current root. Not built yet.
+//! `sal workspace refresh`: adopts reviewed edits of the current root as a new revision.
 
+use crate::api::wire;
 use crate::cli::args::OneSession;
-use crate::cli::failure::{Done, Failure};
+use crate::cli::connect::with_client;
+use crate::cli::failure::Done;
+use crate::cli::output::{Output, Text};
 use crate::domain::digest::Digest;
+use std::process::ExitCode;
 
 /// Arguments of `workspace refresh`.
 #[derive(Debug, clap::Args)]
@@ -18,10 +22,25 @@ pub(crate) struct Refresh {
 }
 
 impl Refresh {
-    /// Refuses: the verb is not built.
-    pub(crate) fn run(self) -> Done {
-        let Self { at, revision, digest } = self;
-        let asked = format!("sal workspace refresh {} to {digest} after revision {revision}", at.session);
-        Err(Failure::not_built(&asked))
+    /// Adopts the edits and shows the workspace.
+    pub(crate) fn run(self, out: Output) -> Done {
+        let Self { at: OneSession { session, state }, revision, digest } = self;
+        with_client(&state.path()?, async |mut client| {
+            let asked = wire::Refresh { revision, digest: digest.to_string() };
+            out.either(&client.refresh(&session, &asked).await?, |workspace| text(workspace, revision))?;
+            Ok(ExitCode::SUCCESS)
+        })
     }
+}
+
+fn text(workspace: &wire::Workspace, before: u32) -> Text {
+    let text = if workspace.revision == before {
+        Text::default().line("nothing to adopt: the directory holds what the revision says")
+    } else {
+        Text::default()
+    };
+    text.field("workspace", &workspace.id)
+        .field("revision", workspace.revision)
+        .field("digest", &workspace.digest)
+        .field("root", &workspace.root)
 }

@@ -3,7 +3,7 @@
 use crate::Bench;
 use salaam::domain::manifest::FileEntry;
 use salaam::domain::refusal::Code;
-use salaam::workspace::contents::{read, read_one};
+use salaam::workspace::published::{read, read_one};
 use std::os::unix::fs::symlink;
 use std::path::Path;
 

@@ -1,0 +1,36 @@
+//! What changed in a workspace since its import (WS.7).
+
+use super::core::{Core, blocking};
+use super::ports::Published;
+use super::sessions;
+use super::types::WorkspaceDiff;
+use crate::domain::change::Base;
+use crate::domain::ids::{SessionId, WorkspaceId};
+use crate::domain::refusal::Refusal;
+
+/// The revision of the import.
+const IMPORT: u32 = 1;
+
+/// Compares the import with the current revision, or with `revision`. Revisions are never rewritten in
+/// the ledger, so an asker who names one gets the same answer again.
+pub(super) async fn diff(
+    core: &Core,
+    id: &SessionId,
+    revision: Option<u32>,
+) -> Result<WorkspaceDiff, Refusal> {
+    let session = core.ledger.session(id).await?;
+    let workspace = session.workspace.ok_or_else(|| sessions::ordinary(id))?;
+    let port = core.workspaces()?;
+    let (from, mut old) = published(core, &workspace.id, IMPORT).await?;
+    // Whoever edits the import by hand and adopts that has overwritten what the diff starts from.
+    old.elsewhere = Some(session.cwd.into());
+    let (to, new) = published(core, &workspace.id, revision.unwrap_or(workspace.revision)).await?;
+    let diff = blocking(move || port.diff(&old, &new)).await?;
+    Ok(WorkspaceDiff { workspace: workspace.id, from, to, diff })
+}
+
+async fn published(core: &Core, id: &WorkspaceId, revision: u32) -> Result<(Base, Published), Refusal> {
+    let manifest = core.ledger.manifest(id, revision).await?;
+    let root = core.ledger.root(id, revision).await?.into();
+    Ok((Base { revision, digest: manifest.digest() }, Published { root, elsewhere: None, manifest }))
+}

@@ -1,0 +1,151 @@
+//! The directories of an application: written aside under its own name, synced, renamed to the revision's
+//! (FT.4). Each step can be done again after a crash; none touches another revision.
+
+use super::admission;
+use super::aside::{self, AsideError};
+use super::durable;
+use super::import::check_space;
+use super::observe::observe;
+use super::store::{STAGING, Store, StoreError, io, remove};
+use crate::domain::application::{Found, Intent, Survey};
+use crate::domain::change::TreeChange;
+use crate::domain::ids::{ApplicationId, WorkspaceId};
+use crate::domain::manifest::TreeManifest;
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+
+impl Store {
+    /// The directory in which an application is written aside.
+    pub fn aside(&self, id: &WorkspaceId, application: &ApplicationId) -> PathBuf {
+        self.workspace(id).join(format!("{STAGING}{application}"))
+    }
+
+    /// Gives the directory of a revision to be, if a tree like `target` may be one and there is room.
+    ///
+    /// # Errors
+    /// [`StoreError::Revisions`], [`StoreError::Refused`], [`StoreError::Kept`], no free space, or a name
+    /// that is taken.
+    pub fn room(
+        &self,
+        id: &WorkspaceId,
+        revision: u32,
+        target: &TreeManifest,
+    ) -> Result<PathBuf, StoreError> {
+        let limits = self.limits();
+        if revision == 0 || revision > limits.revisions {
+            return Err(StoreError::Revisions { id: id.clone(), revision, limit: limits.revisions });
+        }
+        let refused = admission::judge(target, limits);
+        if !refused.is_empty() {
+            return Err(StoreError::Refused { refused });
+        }
+        let (kept, limit) = (self.kept_bytes(id)?, limits.kept_bytes);
+        if kept.saturating_add(target.total_bytes()) > limit {
+            return Err(StoreError::Kept { id: id.clone(), path: self.workspace(id), kept, limit });
+        }
+        let files = target.files().len() as u64;
+        // Each file may need a directory of its own for each component of its path, but no more than the
+        // entry limit allows.
+        check_space(&self.workspace(id), target.total_bytes(), limits.entries.min(files * 16 + 64))?;
+        let root = self.root(id, revision);
+        match root.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(root),
+            Ok(_) => Err(io("publishing", &root)(Errno::EXIST)),
+            Err(error) => Err(io("publishing", &root)(error)),
+        }
+    }
+
+    /// Writes the target of `change` aside, from the base's directory; nothing is synced.
+    ///
+    /// # Errors
+    /// [`StoreError::Aside`]; what was written stays until [`Store::discard_aside`].
+    pub fn write_aside(&self, intent: &Intent, change: &TreeChange) -> Result<(), StoreError> {
+        let into = self.aside(&intent.workspace_id, &intent.id);
+        Ok(aside::write(Path::new(&intent.base.root), change, &into)?)
+    }
+
+    /// Makes what was written aside durable.
+    ///
+    /// # Errors
+    /// A failed syncfs(2).
+    pub fn sync_aside(&self, intent: &Intent) -> Result<(), StoreError> {
+        let path = self.aside(&intent.workspace_id, &intent.id);
+        durable::sync_tree(&path).map_err(io("syncing", &path))
+    }
+
+    /// Renames what was written aside to the revision's name, durably. If that is done already, only its
+    /// durability is made sure.
+    ///
+    /// # Errors
+    /// The name is taken, or the disk failed; whether the rename is durable is then unknown.
+    pub fn publish_aside(&self, intent: &Intent) -> Result<(), StoreError> {
+        let (from, to) = self.names(intent);
+        match durable::rename_new(&from, &to) {
+            Ok(()) => {}
+            Err(Errno::NOENT) if to.is_dir() => {}
+            Err(errno) => return Err(io("publishing", &to)(errno)),
+        }
+        self.sync_workspace(intent)
+    }
+
+    /// Removes what was written aside; there may be nothing.
+    ///
+    /// # Errors
+    /// A failed file operation.
+    pub fn discard_aside(&self, intent: &Intent) -> Result<(), StoreError> {
+        remove(&self.aside(&intent.workspace_id, &intent.id))
+    }
+
+    /// Sees that what was written for an application lies under the application's own name, out of the
+    /// way of other revisions, and gives that directory.
+    ///
+    /// # Errors
+    /// A failed file operation.
+    pub fn keep_aside(&self, intent: &Intent) -> Result<PathBuf, StoreError> {
+        let (aside, target) = self.names(intent);
+        if !aside.exists() {
+            durable::rename_new(&target, &aside).map_err(io("keeping", &target))?;
+        }
+        self.sync_workspace(intent)?;
+        Ok(aside)
+    }
+
+    /// Looks where what was written for an application is.
+    pub fn survey(&self, intent: &Intent) -> Survey {
+        let (aside, target) = self.names(intent);
+        Survey { staged: self.found(&aside), target: self.found(&target) }
+    }
+
+    fn found(&self, path: &Path) -> Found {
+        match path.symlink_metadata() {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Absent,
+            Err(error) => return Found::Unfit(format!("{}: {error}", path.display())),
+            Ok(_) => {}
+        }
+        match (observe(path, self.limits()), aside::modes_are_final(path)) {
+            (Ok(seen), Ok(true)) if seen.refused.is_empty() && seen.excluded.is_empty() => {
+                Found::Tree(seen.manifest)
+            }
+            (Ok(seen), Ok(_)) => Found::Unfit(format!("{} is not whole: {}", path.display(), seen.refused)),
+            (Err(error), _) => Found::Unfit(error.to_string()),
+            (_, Err(error)) => Found::Unfit(format!("{}: {error}", path.display())),
+        }
+    }
+
+    fn names(&self, intent: &Intent) -> (PathBuf, PathBuf) {
+        let id = &intent.workspace_id;
+        (self.aside(id, &intent.id), self.root(id, intent.target.revision))
+    }
+
+    fn sync_workspace(&self, intent: &Intent) -> Result<(), StoreError> {
+        let path = self.workspace(&intent.workspace_id);
+        durable::sync_directory(&path).map_err(io("syncing", &path))
+    }
+}
+
+impl AsideError {
+    /// True when the base is what changed.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Changed { .. })
+    }
+}

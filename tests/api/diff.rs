@@ -1,0 +1,278 @@
+//! `workspace diff` over the interface and as a program, on two revisions that lie on disk.
+
+use crate::rig::Rig;
+use salaam::domain::change::{Base, TreeChange};
+use salaam::domain::diff::Diff;
+use salaam::domain::digest::Digest;
+use salaam::domain::files::answer::FileLimits;
+use salaam::domain::files::request::Patch;
+use salaam::domain::ids::{SessionId, WorkspaceId};
+use salaam::domain::manifest::{FileEntry, TreeManifest};
+use salaam::domain::refusal::{Code, Refusal};
+use salaam::domain::relpath::RelPath;
+use salaam::service::ports::{Imported, Observation, Published, WorkspacePort};
+use salaam::workspace::diff::{Revision, revisions};
+use salaam::workspace::policy::Limits;
+use salaam::workspace::{patch, published};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
+
+type Files<'a> = &'a [(&'a str, bool, &'a [u8])];
+
+const IMPORT: Files<'static> = &[
+    ("bin", false, b"\0one"),
+    ("caf\u{e9}.js", false, b"let caf\xc3\xa9 = 1;\r\n"),
+    ("esc", false, b"\x1b]52;c;x\x07\n"),
+    ("evil\u{202e}", false, b"a\n"),
+    ("run.sh", true, b"exit 0\n"),
+];
+const LATER: Files<'static> = &[
+    ("bin", false, b"\0two!"),
+    ("caf\u{e9}.js", false, b"let caf\xc3\xa9 = 2;\r\n\xe2\x80\xae"),
+    ("esc", false, b"\x1b]52;c;y\x07\n"),
+    ("evil\u{202e}", true, b"a\n"),
+];
+
+/// Workspaces whose import is [`IMPORT`], whatever the project holds.
+struct Fixed(PathBuf);
+
+fn write(root: &Path, files: Files<'_>) -> TreeManifest {
+    let file = |(path, executable, bytes): &(&str, bool, &[u8])| {
+        std::fs::write(root.join(path), bytes).unwrap();
+        let path = RelPath::parse(path).unwrap();
+        FileEntry { path, executable: *executable, length: bytes.len() as u64, content: Digest::of(bytes) }
+    };
+    std::fs::create_dir_all(root).unwrap();
+    TreeManifest::new(files.iter().map(file).collect(), vec![])
+}
+
+impl WorkspacePort for Fixed {
+    fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
+        let root = self.0.join(id.as_str()).join("r00001");
+        Ok(Imported { manifest: write(&root, IMPORT), root, excluded: vec![] })
+    }
+
+    fn observe(&self, _: &Path) -> Result<Observation, Refusal> {
+        Ok(Observation::default())
+    }
+
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+        published::read(root, files).map_err(|e| Refusal::from(&e))
+    }
+
+    fn plan(
+        &self,
+        root: &Path,
+        base: Base,
+        tree: &TreeManifest,
+        patch: &Patch,
+    ) -> Result<TreeChange, Refusal> {
+        let read = |file: &FileEntry| published::read_one(root, file);
+        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
+    }
+
+    fn limits(&self) -> FileLimits {
+        (&Limits::fixed()).into()
+    }
+
+    fn remove(&self, _: &WorkspaceId) -> Result<(), Refusal> {
+        Ok(())
+    }
+
+    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
+        let [old, new] =
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        revisions(old, new).map_err(|e| Refusal::from(&e))
+    }
+}
+
+/// A served session with two revisions.
+struct Two {
+    rig: Rig,
+    session: SessionId,
+    roots: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Two {
+    async fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let rig = Rig::over("state", Arc::new(Fixed(dir.path().to_owned()))).await;
+        let session = rig.coding().await;
+        let workspace = rig.client().await.session(&session).await.unwrap().workspace.unwrap().id;
+        let roots = dir.path().join(&workspace);
+        let root = roots.join("r00002");
+        let manifest = write(&root, LATER);
+        let ledger = rusqlite::Connection::open(rig.state.join("ledger.db")).unwrap();
+        let manifest_text = serde_json::to_string(&manifest).unwrap();
+        let digest = manifest.digest();
+        let row = (&workspace, digest.as_str(), root.to_str().unwrap(), &manifest_text);
+        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, 2, ?2, ?3, ?4)";
+        ledger.execute(sql, row).unwrap();
+        ledger.execute("UPDATE workspaces SET revision = 2 WHERE id = ?1", [&workspace]).unwrap();
+        Self { rig, session, roots, _dir: dir }
+    }
+
+    fn path(&self, query: &str) -> String {
+        format!("/v1/sessions/{}/workspace/diff{query}", self.session)
+    }
+
+    async fn patch(&self) -> (u64, String) {
+        let mut patch = self.rig.client().await.diff(&self.session, None).await.unwrap();
+        let mut bytes = Vec::new();
+        while let Some(more) = patch.bytes.next().await.unwrap() {
+            bytes.extend_from_slice(&more);
+        }
+        (patch.left_out, String::from_utf8(bytes).unwrap())
+    }
+
+    fn sal(&self, args: &[&str], more: &[(&str, &str)]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sal"));
+        command.args(["workspace", "diff", self.session.as_str()]).args(args).env_clear();
+        command.env("SAL_STATE", &self.rig.state).envs(more.iter().copied()).stdin(Stdio::null());
+        tokio::task::block_in_place(|| command.output()).unwrap()
+    }
+
+    /// What a terminal is sent: script(1) gives the program one.
+    fn terminal(&self, args: &str, more: &[(&str, &str)]) -> Option<String> {
+        let line = format!("{} workspace diff {} {args}", env!("CARGO_BIN_EXE_sal"), self.session);
+        let mut command = Command::new("script");
+        command.args(["-qec", &line, "/dev/null"]).env_remove("NO_COLOR").env("TERM", "xterm");
+        command.env("SAL_STATE", &self.rig.state).envs(more.iter().copied()).stdin(Stdio::null());
+        match tokio::task::block_in_place(|| command.output()) {
+            Ok(out) => Some(text(&out.stdout).replace("\r\n", "\n")),
+            Err(error) => {
+                eprintln!("the terminal half is skipped: script(1): {error}");
+                None
+            }
+        }
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn ws7_the_route_gives_the_patch_and_its_summary() {
+    let two = Two::new().await;
+    let (left_out, patch) = two.patch().await;
+    assert_eq!(left_out, 1);
+    assert!(patch.starts_with("# Binary files a/bin and b/bin differ; not in this patch\n"), "{patch}");
+    assert!(patch.contains("\n-\u{1b}]52;c;x\u{7}\n+\u{1b}]52;c;y\u{7}\n"), "control characters go whole");
+    assert!(patch.contains("deleted file mode 100755\n"), "{patch}");
+    let (status, found) = two.rig.ask("GET", &two.path("?summary=true"), b"").await;
+    assert_eq!(status, 200, "{found}");
+    assert_eq!((&found["from_revision"], &found["to_revision"]), (&json!(1), &json!(2)));
+    assert_eq!(found["patch_bytes"], patch.len());
+    let files = found["files"].as_array().unwrap();
+    let what: Vec<_> =
+        files.iter().map(|f| [&f["path"], &f["change"], &f["content"], &f["in_patch"]]).collect();
+    assert_eq!(
+        json!(what),
+        json!([
+            ["bin", "modified", "binary", false],
+            ["caf\u{e9}.js", "modified", "text", true],
+            ["esc", "modified", "control", true],
+            ["evil\u{202e}", "mode", "text", true],
+            ["run.sh", "deleted", "text", true],
+        ])
+    );
+    assert_eq!(files.iter().map(|f| f["patch_bytes"].as_u64().unwrap()).sum::<u64>(), patch.len() as u64);
+    assert_eq!(files[4]["old"], json!({"mode": "100755", "bytes": 7}));
+    assert_eq!((&files[4]["new"], &files[4]["deleted_lines"]), (&json!(null), &json!(1)));
+    // The import compared with itself.
+    let (status, found) = two.rig.ask("GET", &two.path("?summary=true&revision=1"), b"").await;
+    assert_eq!((status, &found["files"]), (200, &json!([])));
+}
+
+#[tokio::test]
+async fn ws7_what_cannot_be_compared_is_refused() {
+    let two = Two::new().await;
+    std::fs::write(two.roots.join("r00001/run.sh"), "exit 1\n").unwrap();
+    let refusal = two.rig.client().await.diff(&two.session, None).await.unwrap_err();
+    assert_eq!(refusal.code, Code::WorkspaceChanged);
+    assert!(refusal.message.ends_with("needs: run.sh"), "{refusal}");
+    let (status, answer) = two.rig.ask("GET", &two.path("?revision=3"), b"").await;
+    assert_eq!((status, &answer["error"]["code"]), (404, &json!("not_found")));
+    let (_, made) = two.rig.ask("POST", "/v1/sessions", br#"{"kind":"ordinary","cwd":"/project"}"#).await;
+    let path = format!("/v1/sessions/{}/workspace/diff", made["session_id"].as_str().unwrap());
+    let (status, answer) = two.rig.ask("GET", &path, b"").await;
+    assert_eq!((status, &answer["error"]["code"]), (403, &json!("forbidden")), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ws7_a_pipe_gets_the_patch_byte_for_byte_and_is_told_what_it_leaves_out() {
+    let two = Two::new().await;
+    let (_, patch) = two.patch().await;
+    let out = two.sal(&[], &[]);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), patch.clone()), "{}", text(&out.stderr));
+    let said = text(&out.stderr);
+    assert!(said.starts_with("sal: binary changes that are not in the patch: 1; "), "{said}");
+    assert_eq!(two.sal(&["--color", "never"], &[("TERM", "xterm")]).stdout, patch.as_bytes());
+    let none = two.sal(&["--revision", "1"], &[]);
+    assert_eq!((none.status.code(), none.stdout.len(), none.stderr.len()), (Some(0), 0, 0));
+    let json = two.sal(&["--json"], &[]);
+    let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((found["to_revision"].as_u64(), found["files"].as_array().unwrap().len()), (Some(2), 5));
+    let refused = two.sal(&["--revision", "7", "--json"], &[]);
+    let refused: (Option<i32>, Value) =
+        (refused.status.code(), serde_json::from_slice(&refused.stderr).unwrap());
+    assert_eq!((refused.0, &refused.1["error"]["code"]), (Some(125), &json!("not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn d6_stat_names_files_figures_and_modes() {
+    let two = Two::new().await;
+    let shown = text(&two.sal(&["--stat"], &[]).stdout);
+    let want = " bin             | Bin 4 -> 5 bytes
+ caf\u{e9}.js         | 3     ++-
+ esc             | 2     +-
+ evil\\u{202e}    | 0
+ run.sh          | 1     -
+ 5 files changed, 3 insertions(+), 3 deletions(-)
+ mode change 100644 => 100755 evil\\u{202e}
+ delete mode 100755 run.sh
+";
+    let squeezed = |text: &str| {
+        text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>().join(" ")).collect::<Vec<_>>()
+    };
+    assert_eq!(squeezed(&shown), squeezed(want), "{shown}");
+    assert!(text(&two.sal(&["--stat", "--revision", "1"], &[]).stdout).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a12_a_terminal_is_never_steered_by_a_diff() {
+    let two = Two::new().await;
+    let forced = text(&two.sal(&["--color", "always"], &[]).stdout);
+    assert!(forced.contains("\u{1b}[31m-let caf\u{e9} = 1;\\u{d}\u{1b}[m\n"), "{forced:?}");
+    let Some(coloured) = two.terminal("", &[]) else { return };
+    assert_eq!(coloured, forced);
+    let plain = two.terminal("", &[("NO_COLOR", "1")]).unwrap();
+    for (args, more) in
+        [("--color=never", ("TERM", "xterm")), ("--color auto", ("TERM", "dumb")), ("", ("NO_COLOR", "1"))]
+    {
+        let shown = two.terminal(args, &[more]).unwrap();
+        assert_eq!(shown, plain, "{args} {more:?}");
+        let steers =
+            |c: &char| (c.is_control() && *c != '\n' && *c != '\t') || ('\u{202a}'..='\u{202e}').contains(c);
+        assert_eq!(shown.chars().find(steers), None, "{shown:?}");
+    }
+    // Colours are the only sequences that there are.
+    let bare = coloured.replace("\u{1b}[m", "");
+    let bare = ["1", "31", "32", "33", "36"]
+        .iter()
+        .fold(bare, |text, code| text.replace(&format!("\u{1b}[{code}m"), ""));
+    assert_eq!(bare, plain);
+    for part in [
+        "# Binary files a/bin and b/bin differ; not in this patch\n",
+        "diff --git \"a/caf\u{e9}.js\" \"b/caf\u{e9}.js\"\n",
+        "+let caf\u{e9} = 2;\\u{d}\n+\\u{202e}\n\\ No newline at end of file\n",
+        "# modified esc: holds control characters; its text goes into a pipe or file only\n",
+        "diff --git \"a/evil\\u{202e}\" \"b/evil\\u{202e}\"\nold mode 100644\nnew mode 100755\n",
+    ] {
+        assert!(plain.contains(part), "{part:?}\n{plain}");
+    }
+}
