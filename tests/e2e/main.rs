@@ -13,6 +13,7 @@ mod document;
 mod host;
 mod negatives;
 mod packages;
+mod review;
 mod service;
 mod traps;
 mod weak;
@@ -41,9 +42,15 @@ fn main() {
             }
         }
     }
-    for cases in
-        [service::CASES, clients::CASES, traps::CASES, bad_input::CASES, document::CASES, negatives::CASES]
-    {
+    for cases in [
+        service::CASES,
+        clients::CASES,
+        traps::CASES,
+        bad_input::CASES,
+        document::CASES,
+        review::CASES,
+        negatives::CASES,
+    ] {
         for (name, case) in cases {
             trials.push(trial((*name).to_owned(), *case));
         }
