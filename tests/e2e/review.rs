@@ -31,7 +31,7 @@ fn git(at: &Path, args: &[&str]) {
 
 fn whole_loop() {
     let host = Host::start(Image::Debian);
-    let original = fixture("error");
+    let original = fixture("error-4.3.0");
     let session = host.session(&original);
     let file = |path: &str| fs::read_to_string(original.join(path)).unwrap();
     let hash = |text: &str| Digest::of(text.as_bytes()).to_string();
