@@ -144,6 +144,10 @@ fn tree(root: &Path) -> TreeManifest {
 }
 
 impl WorkspacePort for Plain {
+    fn coding_root(&self) -> &Path {
+        &self.0
+    }
+
     fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
         let root = self.0.join(id.as_str());
         std::fs::create_dir_all(&root).unwrap();

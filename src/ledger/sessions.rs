@@ -51,8 +51,9 @@ pub struct Import {
 }
 
 impl Ledger {
-    /// Commits the intent to make a session. An ordinary one is active at once; one with a workspace
-    /// becomes so with [`Ledger::publish_import`].
+    /// Commits the intent to make a session. An ordinary one is active at once; one with a workspace, below
+    /// the given coding root, becomes so with [`Ledger::publish_import`]. The first workspace binds the
+    /// ledger to its coding root ([`Ledger::coding_root`]).
     ///
     /// # Errors
     /// An error of writing.
@@ -61,12 +62,18 @@ impl Ledger {
         id: &SessionId,
         kind: SessionKind,
         cwd: String,
-        workspace: Option<WorkspaceId>,
+        workspace: Option<(WorkspaceId, String)>,
     ) -> Result<(), LedgerError> {
         let id = id.clone();
         let now = self.now();
         self.write("commit.session", move |tx| {
-            if let Some(workspace) = &workspace {
+            if let Some((workspace, coding_root)) = &workspace {
+                // The root of workspaces that are all gone binds nobody.
+                tx.execute(
+                    "INSERT INTO meta (key, value) VALUES ('coding_root', ?1) ON CONFLICT (key)
+                     DO UPDATE SET value = excluded.value WHERE NOT EXISTS (SELECT 1 FROM workspaces)",
+                    [coding_root],
+                )?;
                 tx.execute("INSERT INTO workspaces (id, revision) VALUES (?1, 0)", [workspace.as_str()])?;
             }
             tx.execute(
@@ -77,11 +84,24 @@ impl Ledger {
                     rows::name("session kind", &kind)?,
                     cwd,
                     if workspace.is_some() { "importing" } else { "active" },
-                    workspace.as_ref().map(WorkspaceId::as_str),
+                    workspace.as_ref().map(|(id, _)| id.as_str()),
                     now,
                 ],
             )?;
             Ok(())
+        })
+        .await
+    }
+
+    /// Reads the coding root below which the workspaces of this ledger lie; `None` while there are none.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn coding_root(&self) -> Result<Option<String>, LedgerError> {
+        self.read(|tx| {
+            let sql = "SELECT value FROM meta
+                       WHERE key = 'coding_root' AND EXISTS (SELECT 1 FROM workspaces)";
+            Ok(tx.query_row(sql, [], |row| row.get(0)).optional()?)
         })
         .await
     }
@@ -313,7 +333,7 @@ fn set_phase(tx: &Transaction<'_>, id: &SessionId, phase: &str) -> Result<(), Le
         return Err(LedgerError::Refused(Refusal::new(
             Code::Busy,
             format!("session {id} is being changed: the application {open} is not decided yet"),
-            "repeat in a moment; after a failure, restart the service first",
+            "repeat in a moment",
         )));
     }
     tx.execute("UPDATE sessions SET phase = ?2 WHERE id = ?1", params![id.as_str(), phase])?;

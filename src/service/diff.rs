@@ -2,7 +2,7 @@
 
 use super::core::{Core, blocking};
 use super::ports::Published;
-use super::sessions;
+use super::rules::kept_workspace_of;
 use super::types::WorkspaceDiff;
 use crate::domain::change::Base;
 use crate::domain::ids::{SessionId, WorkspaceId};
@@ -19,7 +19,7 @@ pub(super) async fn diff(
     revision: Option<u32>,
 ) -> Result<WorkspaceDiff, Refusal> {
     let session = core.ledger.session(id).await?;
-    let workspace = session.workspace.ok_or_else(|| sessions::ordinary(id))?;
+    let workspace = kept_workspace_of(&session)?.clone();
     let port = core.workspaces()?;
     let (from, mut old) = published(core, &workspace.id, IMPORT).await?;
     // Whoever edits the import by hand and adopts that has overwritten what the diff starts from.

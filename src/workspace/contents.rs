@@ -1,25 +1,22 @@
 //! The bytes of published files, read beneath the descriptor of their root and checked against the
-//! manifest (WS.4, WS.6).
+//! manifest (WS.4, WS.6): what an editor left there is never taken for a revision's content.
 
-use super::{beneath, hashing};
+use super::beneath::{self, Stack, is_ours, whole};
+use super::hashing;
+use super::observe::ObserveError;
 use crate::domain::manifest::FileEntry;
 use crate::domain::relpath::RelPath;
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 
 /// Why the bytes of a published root could not be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ContentsError {
-    /// The root cannot be opened.
-    #[error("the workspace root {} cannot be opened: {source}", path.display())]
-    Root {
-        /// The root.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
+    /// The root cannot be opened, or what it holds cannot be told.
+    #[error(transparent)]
+    Root(#[from] ObserveError),
     /// Files are not there, or not as published: an editor wrote into the directory.
     #[error("{} no longer holds {} of its files as published", path.display(), files.len())]
     Changed {
@@ -36,77 +33,59 @@ pub enum ContentsError {
 /// # Errors
 /// [`ContentsError`].
 pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Vec<u8>>, ContentsError> {
-    let unopened = |source| ContentsError::Root { path: root.to_owned(), source };
-    let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
-        return Err(unopened(Errno::INVAL.into()));
-    };
-    // The last component is ours and never a symlink; those above belong to the operator.
-    let path = parent.canonicalize().map_err(unopened)?.join(name);
-    let mut below =
-        Below { root: beneath::root(&path).map_err(|errno| unopened(errno.into()))?, open: Vec::new() };
+    let (mut had, mut files) = (Vec::with_capacity(wanted.len()), Vec::new());
+    for (entry, content) in wanted.iter().zip(each(root, wanted)?) {
+        match content {
+            Ok(content) => had.push(content),
+            Err(_) => files.push(entry.path.clone()),
+        }
+    }
+    if files.is_empty() { Ok(had) } else { Err(ContentsError::Changed { path: root.to_owned(), files }) }
+}
+
+/// Reads each of `wanted` below `root`: its published bytes, or why they are not there.
+///
+/// # Errors
+/// [`ObserveError`].
+pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Result<Vec<u8>, String>>, ObserveError> {
+    let mut below = Stack::new(beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?);
     let mut read = Vec::with_capacity(wanted.len());
     for entry in wanted {
-        match below.read(entry) {
-            Ok(bytes) => read.push(bytes),
-            Err(errno) if is_ours(errno) => return Err(unopened(errno.into())),
-            // Nothing has the digest of a published file but its own content.
-            Err(_) => read.push(None),
-        }
+        let content = content(&mut below, entry);
+        let ours = |errno| ObserveError::of(&root.join(entry.path.as_str()), errno);
+        read.push(content.map_err(ours)?);
     }
-    let present: Vec<Vec<u8>> = read.iter_mut().map(|bytes| bytes.take().unwrap_or_default()).collect();
-    let digests = hashing::hash_all(&present);
-    let off =
-        wanted.iter().zip(&present).zip(&digests).filter(|((entry, bytes), digest)| {
-            entry.length != bytes.len() as u64 || entry.content != **digest
-        });
-    let files: Vec<RelPath> = off.map(|((entry, _), _)| entry.path.clone()).collect();
-    if files.is_empty() { Ok(present) } else { Err(ContentsError::Changed { path, files }) }
+    let had: Vec<&[u8]> = read.iter().flatten().map(Vec::as_slice).collect();
+    let mut digests = hashing::hash_all(&had).into_iter();
+    let checked = wanted.iter().zip(read).map(|(entry, content)| {
+        let content = content?;
+        let same = content.len() as u64 == entry.length && digests.next().as_ref() == Some(&entry.content);
+        if same { Ok(content) } else { Err("it holds something else".to_owned()) }
+    });
+    Ok(checked.collect())
 }
 
-/// True for an error that says nothing about the file.
-fn is_ours(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
+/// Reads a file if it is a regular one of the published length. The outer error says nothing about it.
+fn content(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, String>, Errno> {
+    match regular(below, entry) {
+        Err(errno) if is_ours(errno) => Err(errno),
+        Err(Errno::LOOP | Errno::NOTDIR) => Ok(Err("a name of its path is a symlink or no directory".into())),
+        Err(Errno::NOENT) => Ok(Err("it is not there".into())),
+        Err(other) => Ok(Err(std::io::Error::from(other).to_string())),
+        Ok(read) => Ok(read),
+    }
 }
 
-/// An open root, and the open directories on the way to the file that was read last.
-struct Below {
-    root: OwnedFd,
-    open: Vec<(String, OwnedFd)>,
-}
-
-impl Below {
-    /// Gives at most one byte more than the entry has; `None` for what is no regular file.
-    fn read(&mut self, entry: &FileEntry) -> Result<Option<Vec<u8>>, Errno> {
-        let path = entry.path.as_str();
-        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let file = beneath::file(self.directory(directory)?.as_fd(), name)?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Ok(None);
-        }
-        let most = usize::try_from(entry.length).unwrap_or(usize::MAX).saturating_add(1);
-        let mut buffer = vec![0; most];
-        let mut filled = 0;
-        while filled < most {
-            match rustix::io::read(&file, buffer.get_mut(filled..).unwrap_or_default()) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        buffer.truncate(filled);
-        Ok(Some(buffer))
+fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, String>, Errno> {
+    let mut names: Vec<_> = entry.path.as_str().split('/').collect();
+    let name = names.pop().unwrap_or_default();
+    let file = beneath::file(below.find(&names)?.as_fd(), name)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(Err("it is no regular file".into()));
     }
-
-    fn directory(&mut self, path: &str) -> Result<&OwnedFd, Errno> {
-        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-        let shared = self.open.iter().zip(&names).take_while(|((open, _), name)| open == *name).count();
-        self.open.truncate(shared);
-        for name in names.get(shared..).unwrap_or_default() {
-            let parent = self.open.last().map_or(&self.root, |(_, fd)| fd);
-            let opened = beneath::directory(parent.as_fd(), name)?;
-            self.open.push(((*name).to_owned(), opened));
-        }
-        Ok(self.open.last().map_or(&self.root, |(_, fd)| fd))
+    if u64::try_from(stat.st_size) != Ok(entry.length) {
+        return Ok(Err(format!("it has {} bytes; {} were published", stat.st_size, entry.length)));
     }
+    whole(&file, entry.length).map(Ok)
 }

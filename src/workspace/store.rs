@@ -5,19 +5,21 @@
 //!    ws-…/                           one workspace
 //!      r00001/ r00002/ …             published revisions, never rewritten
 //!      .staging-r00001/              an import, written aside; renamed when synced
-//!      .staging-app-…/               an application's revision, written aside (`revise`)
+//!      .staging-app-…/               an application's revision, written aside, or kept (`revise`)
+//!      .staging-bad-app-…/           one that could not be synced, on its way out
 //!    .removing-ws-…/                 a workspace on its way out
 //! ```
 //! Publish = write aside, one syncfs, rename to a name that must be new, sync the parent. A crash
 //! leaves at most a staging directory: an import's is removed by [`Store::sweep_staging`], an
-//! application's is decided on by the journal that names it. Everyone who stages
-//! holds a shared lock on the coding root (flock(2), freed by the kernel when its holder dies); a
-//! sweep needs it alone, so services that share a coding root do not sweep each other's work.
+//! application's is decided on by the journal that names it, and no sweep touches it. An import holds a
+//! shared lock on the coding root (flock(2), freed by the kernel when its holder dies), and a sweep needs
+//! it alone, so services that share a coding root do not sweep each other's imports.
 
 use super::aside::AsideError;
 use super::coding_root::{CodingRoot, RootError, check_root};
 use super::durable;
 use super::import::{ImportError, Imported, import};
+use super::observe::ObserveError;
 use super::policy::Limits;
 use super::refused::Refusals;
 use crate::domain::ids::{ApplicationId, WorkspaceId};
@@ -48,6 +50,15 @@ pub enum StoreError {
     /// A revision to be.
     #[error(transparent)]
     Aside(#[from] AsideError),
+    /// What a directory holds cannot be told.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The name of the revision to be is in use.
+    #[error("there is another directory at {}, where the next revision goes", path.display())]
+    Taken {
+        /// The name.
+        path: PathBuf,
+    },
     /// A tree that may not be a revision.
     #[error("the tree cannot be a revision:\n{refused}")]
     Refused {
@@ -75,6 +86,8 @@ pub enum StoreError {
         kept: u64,
         /// [`Limits::kept_bytes`].
         limit: u64,
+        /// What is kept there of changes that were blocked.
+        blocked: Vec<PathBuf>,
     },
     /// Another process sweeps the coding root and does not end.
     #[error("another process has locked the coding root {} for 5 seconds", path.display())]
@@ -113,14 +126,32 @@ impl From<&StoreError> for Refusal {
             StoreError::Revisions { .. } => {
                 (Code::LimitExceeded, "apply the diff to your checkout and create a new session from it")
             }
-            StoreError::Kept { .. } => {
-                (Code::LimitExceeded, "move what editors left in older revisions out of the workspace")
+            StoreError::Kept { blocked, .. } => {
+                let editors = "move what editors left in older revisions out of the workspace";
+                let hint = match &blocked[..] {
+                    [] => editors.to_owned(),
+                    some => format!("delete what is kept of blocked changes ({}), or {editors}", named(some)),
+                };
+                return Self::new(Code::LimitExceeded, error.to_string(), hint);
             }
+            StoreError::Observe(observe) => return observe.into(),
+            StoreError::Taken { .. } => (Code::Conflict, "move it away, then repeat the change"),
             StoreError::Locked { .. } => (Code::NotReady, "end the other process, or try again"),
             StoreError::Io { .. } => (Code::Internal, "check the disk and the coding root, then try again"),
         };
         Self::new(code, error.to_string(), hint)
     }
+}
+
+/// Most directories that a hint names.
+const NAMED: usize = 3;
+
+fn named(paths: &[PathBuf]) -> String {
+    let mut names: Vec<_> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+    if paths.len() > NAMED {
+        names.push(format!("and {} more", paths.len() - NAMED));
+    }
+    names.join(", ")
 }
 
 /// The workspaces below a coding root.
@@ -211,7 +242,7 @@ impl Store {
         let lock = self.share()?;
         let (kept, limit) = (self.kept_bytes(id)?, self.limits.kept_bytes);
         if kept.saturating_add(self.limits.total_bytes) > limit {
-            return Err(StoreError::Kept { id: id.clone(), path: self.workspace(id), kept, limit });
+            return Err(self.kept_too_much(id, kept)?);
         }
         let path = self.workspace(id).join(format!("{STAGING}r{revision:05}"));
         remove(&path)?;
@@ -240,6 +271,20 @@ impl Store {
             }
         }
         Ok(bytes)
+    }
+
+    /// The error when a workspace keeps `kept` bytes. Asked while nothing of it is undecided, so whatever
+    /// bears an application's name is kept of a blocked one.
+    pub(super) fn kept_too_much(&self, id: &WorkspaceId, kept: u64) -> Result<StoreError, StoreError> {
+        let (path, limit) = (self.workspace(id), self.limits.kept_bytes);
+        let aside = |name: &std::ffi::OsStr| {
+            let name = name.to_str().and_then(|name| name.strip_prefix(STAGING));
+            name.is_some_and(|name| !swept(name))
+        };
+        let mut blocked: Vec<_> =
+            list(&path)?.iter().filter(|e| aside(&e.file_name())).map(std::fs::DirEntry::path).collect();
+        blocked.sort();
+        Ok(StoreError::Kept { id: id.clone(), path, kept, limit, blocked })
     }
 
     /// Removes a workspace with all its revisions; `false` when there was none.

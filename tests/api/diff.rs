@@ -49,6 +49,10 @@ fn write(root: &Path, files: Files<'_>) -> TreeManifest {
 }
 
 impl WorkspacePort for Fixed {
+    fn coding_root(&self) -> &Path {
+        &self.0
+    }
+
     fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
         let root = self.0.join(id.as_str()).join("r00001");
         Ok(Imported { manifest: write(&root, IMPORT), root, excluded: vec![] })

@@ -39,6 +39,10 @@ pub struct Rig {
 struct NoProject;
 
 impl WorkspacePort for NoProject {
+    fn coding_root(&self) -> &Path {
+        Path::new("/nowhere")
+    }
+
     fn create(&self, _id: &WorkspaceId, _project: &Path) -> Result<Imported, Refusal> {
         let excluded = vec![Excluded { path: "odd\u{202e}\u{1b}[2J".into(), reason: "a test".into() }];
         Ok(Imported { root: "/nowhere".into(), manifest: TreeManifest::default(), excluded })

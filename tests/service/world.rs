@@ -57,6 +57,10 @@ pub fn tree(root: &Path) -> TreeManifest {
 }
 
 impl WorkspacePort for Plain {
+    fn coding_root(&self) -> &Path {
+        &self.0
+    }
+
     fn create(&self, id: &WorkspaceId, project: &Path) -> Result<Imported, Refusal> {
         if !project.join("main.js").exists() {
             return Err(Refusal::new(Code::ImportRefused, "no main.js", "make one"));
@@ -111,6 +115,10 @@ impl Plain {
     pub fn staged(&self, intent: &Intent) -> PathBuf {
         self.0.join(intent.workspace_id.as_str()).join(format!(".staging-{}", intent.id))
     }
+
+    fn bad(&self, intent: &Intent) -> PathBuf {
+        self.0.join(intent.workspace_id.as_str()).join(format!(".bad-{}", intent.id))
+    }
 }
 
 fn found(root: &Path) -> Found {
@@ -155,12 +163,19 @@ impl RevisionPort for Plain {
         Ok(())
     }
 
-    fn survey(&self, intent: &Intent) -> Survey {
-        Survey { staged: found(&self.staged(intent)), target: found(Path::new(&intent.target.root)) }
+    fn condemn(&self, intent: &Intent) -> Result<(), Refusal> {
+        std::fs::rename(self.staged(intent), self.bad(intent)).unwrap();
+        Ok(())
+    }
+
+    fn survey(&self, intent: &Intent) -> Result<Survey, Refusal> {
+        Ok(Survey { staged: found(&self.staged(intent)), target: found(Path::new(&intent.target.root)) })
     }
 
     fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
-        let _ = std::fs::remove_dir_all(self.staged(intent));
+        for path in [self.staged(intent), self.bad(intent)] {
+            let _ = std::fs::remove_dir_all(path);
+        }
         Ok(())
     }
 

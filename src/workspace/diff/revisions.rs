@@ -20,11 +20,7 @@ pub struct DiffError(#[from] ContentsError);
 impl From<&DiffError> for Refusal {
     fn from(DiffError(error): &DiffError) -> Self {
         match error {
-            ContentsError::Root { .. } => Self::new(
-                Code::WorkspaceChanged,
-                error.to_string(),
-                "restore the directory, or end the session and import the project again",
-            ),
+            ContentsError::Root(error) => error.into(),
             ContentsError::Changed { path, files } => {
                 let mut names: Vec<String> =
                     files.iter().take(NAMED).map(|file| printable(file.as_str().as_bytes())).collect();
