@@ -2,22 +2,16 @@
 
 use crate::rig::Rig;
 use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
-use salaam::domain::files::answer::FileLimits;
-use salaam::domain::files::request::Patch;
-use salaam::domain::ids::{SessionId, WorkspaceId};
+use salaam::domain::ids::SessionId;
 use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::{Code, Refusal};
 use salaam::domain::relpath::RelPath;
-use salaam::service::ports::{Imported, Observation, Published, WorkspacePort};
-use salaam::workspace::diff::{Revision, revisions};
-use salaam::workspace::policy::Limits;
-use salaam::workspace::{patch, published};
+use salaam::domain::session::{Excluded, Workspace};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 
 type Files<'a> = &'a [(&'a str, bool, &'a [u8])];
 
@@ -35,60 +29,32 @@ const LATER: Files<'static> = &[
     ("evil\u{202e}", true, b"a\n"),
 ];
 
-/// Workspaces whose import is [`IMPORT`], whatever the project holds.
-struct Fixed(PathBuf);
-
-fn write(root: &Path, files: Files<'_>) -> TreeManifest {
-    let file = |(path, executable, bytes): &(&str, bool, &[u8])| {
+fn write(root: &Path, files: Files<'_>) {
+    for (path, executable, bytes) in files {
         std::fs::write(root.join(path), bytes).unwrap();
-        let path = RelPath::parse(path).unwrap();
-        FileEntry { path, executable: *executable, length: bytes.len() as u64, content: Digest::of(bytes) }
-    };
-    std::fs::create_dir_all(root).unwrap();
-    TreeManifest::new(files.iter().map(file).collect(), vec![])
+        let mode = if *executable { 0o755 } else { 0o644 };
+        std::fs::set_permissions(root.join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
 }
 
-impl WorkspacePort for Fixed {
-    fn coding_root(&self) -> &Path {
-        &self.0
-    }
+/// The import is [`IMPORT`], whatever the project holds.
+fn import(root: &Path, _: &Path) -> Result<Vec<Excluded>, Refusal> {
+    write(root, IMPORT);
+    Ok(vec![])
+}
 
-    fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
-        let root = self.0.join(id.as_str()).join("r00001");
-        Ok(Imported { manifest: write(&root, IMPORT), root, excluded: vec![] })
-    }
-
-    fn observe(&self, _: &Path) -> Result<Observation, Refusal> {
-        Ok(Observation::default())
-    }
-
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        published::read(root, files).map_err(|e| Refusal::from(&e))
-    }
-
-    fn plan(
-        &self,
-        root: &Path,
-        base: Base,
-        tree: &TreeManifest,
-        patch: &Patch,
-    ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| published::read_one(root, file);
-        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
-    }
-
-    fn limits(&self) -> FileLimits {
-        (&Limits::fixed()).into()
-    }
-
-    fn remove(&self, _: &WorkspaceId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
-        revisions(old, new).map_err(|e| Refusal::from(&e))
+fn later(base: &Workspace) -> TreeChange {
+    let path = |path: &str| RelPath::parse(path).unwrap();
+    let entry = |(at, executable, bytes): &(&str, bool, &[u8])| FileEntry {
+        path: path(at),
+        executable: *executable,
+        length: bytes.len() as u64,
+        content: Digest::of(bytes),
+    };
+    TreeChange {
+        base: Base { revision: base.revision, digest: base.digest.clone() },
+        target: TreeManifest::new(LATER.iter().map(entry).collect(), vec![]),
+        written: LATER.iter().map(|(at, _, bytes)| (path(at), bytes.to_vec())).collect(),
     }
 }
 
@@ -96,27 +62,17 @@ impl WorkspacePort for Fixed {
 struct Two {
     rig: Rig,
     session: SessionId,
-    roots: PathBuf,
-    _dir: tempfile::TempDir,
+    /// The directory of revision 1.
+    import: PathBuf,
 }
 
 impl Two {
     async fn new() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let rig = Rig::over("state", Arc::new(Fixed(dir.path().to_owned()))).await;
+        let rig = Rig::importing("state", import).await;
         let session = rig.coding().await;
-        let workspace = rig.client().await.session(&session).await.unwrap().workspace.unwrap().id;
-        let roots = dir.path().join(&workspace);
-        let root = roots.join("r00002");
-        let manifest = write(&root, LATER);
-        let ledger = rusqlite::Connection::open(rig.state.join("ledger.db")).unwrap();
-        let manifest_text = serde_json::to_string(&manifest).unwrap();
-        let digest = manifest.digest();
-        let row = (&workspace, digest.as_str(), root.to_str().unwrap(), &manifest_text);
-        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, 2, ?2, ?3, ?4)";
-        ledger.execute(sql, row).unwrap();
-        ledger.execute("UPDATE workspaces SET revision = 2 WHERE id = ?1", [&workspace]).unwrap();
-        Self { rig, session, roots, _dir: dir }
+        let imported = rig.service.session(&session).await.unwrap().workspace.unwrap();
+        rig.service.publish(&session, later(&imported), None).await.unwrap();
+        Self { rig, session, import: imported.root.into() }
     }
 
     fn path(&self, query: &str) -> String {
@@ -195,7 +151,7 @@ async fn ws7_the_route_gives_the_patch_and_its_summary() {
 #[tokio::test]
 async fn ws7_what_cannot_be_compared_is_refused() {
     let two = Two::new().await;
-    std::fs::write(two.roots.join("r00001/run.sh"), "exit 1\n").unwrap();
+    std::fs::write(two.import.join("run.sh"), "exit 1\n").unwrap();
     let refusal = two.rig.client().await.diff(&two.session, None).await.unwrap_err();
     assert_eq!(refusal.code, Code::WorkspaceChanged);
     assert!(refusal.message.ends_with("needs: run.sh"), "{refusal}");

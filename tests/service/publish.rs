@@ -76,7 +76,7 @@ pub struct Meddled {
 
 impl Meddled {
     pub fn over(world: &World) -> Arc<Self> {
-        Arc::new(Self { plain: Plain(world.path("coding")), hooks: Mutex::default() })
+        Arc::new(Self { plain: Plain::new(world.path("coding")), hooks: Mutex::default() })
     }
 
     /// Makes the next `step` do this first.
@@ -481,7 +481,7 @@ async fn recovery(staged: &str, target: &str, edited: bool) {
     let (world, service, session) = World::ready().await;
     service.shutdown(false).await.unwrap();
     let workspace = of(&session);
-    let port = Plain(world.path("coding"));
+    let port = Plain::new(world.path("coding"));
     let target_root = port.room(&workspace.id, 2, &manifest(&next())).unwrap();
     let intent = intended(&world, workspace, &session, &target_root).await;
     match staged {

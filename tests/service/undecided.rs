@@ -54,9 +54,9 @@ async fn fail(service: &Service, session: &Session, port: &Meddled) -> Refusal {
 async fn killed() -> (World, Session, Intent) {
     let (world, service, session) = World::ready().await;
     service.shutdown(false).await.unwrap();
-    let target = Plain(world.path("coding")).room(&of(&session).id, 2, &Default::default()).unwrap();
+    let target = Plain::new(world.path("coding")).room(&of(&session).id, 2, &Default::default()).unwrap();
     let intent = intended(&world, of(&session), &session, &target).await;
-    write(&Plain(world.path("coding")).staged(&intent), &next());
+    write(&Plain::new(world.path("coding")).staged(&intent), &next());
     (world, session, intent)
 }
 
@@ -154,7 +154,7 @@ async fn ft4_an_application_below_another_coding_root_stays_undecided_and_says_w
 async fn ws5_a_start_with_another_coding_root_is_refused_and_changes_nothing() {
     let (world, session, _) = killed().await;
     let start = async |root: &Path| {
-        let port: Arc<dyn WorkspacePort> = Arc::new(Plain(root.to_owned()));
+        let port: Arc<dyn WorkspacePort> = Arc::new(Plain::new(root.to_owned()));
         let opened = Opened::open(&world.path("state")).await.unwrap();
         let chosen = opened.choose_in_boot(Some(world.backend()), Some(port), "boot-1".into());
         Ok::<_, Refusal>(chosen.recover().await?.prove(&Proof).await?.ready())
