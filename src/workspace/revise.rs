@@ -7,7 +7,7 @@ use super::beneath::is_ours;
 use super::durable;
 use super::import::check_space;
 use super::observe::{ObserveError, observe};
-use super::store::{STAGING, Store, StoreError, io, remove};
+use super::store::{STAGING, Store, StoreError, io, list, remove, swept};
 use crate::domain::application::{Found, Intent, Survey};
 use crate::domain::change::TreeChange;
 use crate::domain::ids::{ApplicationId, WorkspaceId};
@@ -160,6 +160,20 @@ impl Store {
             Ok(_) => Ok(Found::Unfit(format!("{} is not whole: {}", path.display(), seen.refused))),
             Err(error) => unfit(error),
         }
+    }
+
+    /// The error when a workspace keeps `kept` bytes. Asked while nothing of it is undecided, so whatever
+    /// bears an application's name is kept of a blocked one.
+    fn kept_too_much(&self, id: &WorkspaceId, kept: u64) -> Result<StoreError, StoreError> {
+        let (path, limit) = (self.workspace(id), self.limits().kept_bytes);
+        let aside = |name: &std::ffi::OsStr| {
+            let name = name.to_str().and_then(|name| name.strip_prefix(STAGING));
+            name.is_some_and(|name| !swept(name))
+        };
+        let mut blocked: Vec<_> =
+            list(&path)?.iter().filter(|e| aside(&e.file_name())).map(std::fs::DirEntry::path).collect();
+        blocked.sort();
+        Ok(StoreError::Kept { id: id.clone(), path, kept, limit, blocked })
     }
 
     fn names(&self, intent: &Intent) -> (PathBuf, PathBuf) {

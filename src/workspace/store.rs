@@ -221,32 +221,14 @@ impl Store {
         durable::open_directory(directory)
             .and_then(|fd| rustix::fs::fchmod(fd, mode))
             .map_err(io("setting the mode of", directory))?;
-        let staged = self.stage(id, 1)?;
-        let imported = import(project, staged.path(), &self.limits)?;
-        let root = staged.publish()?;
-        durable::sync_directory(self.root.path()).map_err(io("syncing", self.root.path()))?;
+        let (staged, root) = (directory.join(format!("{STAGING}r00001")), self.root(id, 1));
+        let imported = import(project, &staged, &self.limits)?;
+        durable::sync_tree(&staged).map_err(io("syncing", &staged))?;
+        durable::rename_new(&staged, &root).map_err(io("publishing", &root))?;
+        for parent in [directory, self.root.path()] {
+            durable::sync_directory(parent).map_err(io("syncing", parent))?;
+        }
         Ok(Created { root, imported })
-    }
-
-    /// Names a fresh directory in which a revision can be written aside. It does not exist yet, but
-    /// its parent does.
-    ///
-    /// # Errors
-    /// [`StoreError::Revisions`] past the last revision, [`StoreError::Kept`] when the workspace could
-    /// grow over its bytes, or a failed file operation.
-    pub fn stage(&self, id: &WorkspaceId, revision: u32) -> Result<Staged, StoreError> {
-        let limit = self.limits.revisions;
-        if revision == 0 || revision > limit {
-            return Err(StoreError::Revisions { id: id.clone(), revision, limit });
-        }
-        let lock = self.share()?;
-        let (kept, limit) = (self.kept_bytes(id)?, self.limits.kept_bytes);
-        if kept.saturating_add(self.limits.total_bytes) > limit {
-            return Err(self.kept_too_much(id, kept)?);
-        }
-        let path = self.workspace(id).join(format!("{STAGING}r{revision:05}"));
-        remove(&path)?;
-        Ok(Staged { path, target: self.root(id, revision), published: false, _lock: lock })
     }
 
     /// Sums the bytes in all directories of a workspace, older revisions and editors' files included.
@@ -271,20 +253,6 @@ impl Store {
             }
         }
         Ok(bytes)
-    }
-
-    /// The error when a workspace keeps `kept` bytes. Asked while nothing of it is undecided, so whatever
-    /// bears an application's name is kept of a blocked one.
-    pub(super) fn kept_too_much(&self, id: &WorkspaceId, kept: u64) -> Result<StoreError, StoreError> {
-        let (path, limit) = (self.workspace(id), self.limits.kept_bytes);
-        let aside = |name: &std::ffi::OsStr| {
-            let name = name.to_str().and_then(|name| name.strip_prefix(STAGING));
-            name.is_some_and(|name| !swept(name))
-        };
-        let mut blocked: Vec<_> =
-            list(&path)?.iter().filter(|e| aside(&e.file_name())).map(std::fs::DirEntry::path).collect();
-        blocked.sort();
-        Ok(StoreError::Kept { id: id.clone(), path, kept, limit, blocked })
     }
 
     /// Removes a workspace with all its revisions; `false` when there was none.
@@ -318,10 +286,10 @@ impl Store {
         Ok(ids)
     }
 
-    /// Removes what dead imports, stagings and removals have left, and gives the removed paths.
+    /// Removes what dead imports and removals have left, and gives the removed paths.
     ///
     /// Names that are not the store's own are never touched. Nothing is swept while another process
-    /// stages below the same coding root; that is no error.
+    /// imports below the same coding root; that is no error.
     ///
     /// # Errors
     /// A failed file operation.
@@ -350,7 +318,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Takes the shared lock of everyone who stages.
+    /// Takes the shared lock of everyone who imports.
     fn share(&self) -> Result<OwnedFd, StoreError> {
         let root = self.root.path();
         let fd = durable::open_directory(root).map_err(io("opening", root))?;
@@ -386,7 +354,7 @@ fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), S
     Ok(())
 }
 
-fn swept(staged: &str) -> bool {
+pub(super) fn swept(staged: &str) -> bool {
     ApplicationId::parse(staged).is_err()
 }
 
@@ -399,60 +367,13 @@ pub struct Created {
     pub imported: Imported,
 }
 
-/// A revision that is written aside; dropped before [`Staged::publish`], it is removed.
-#[derive(Debug)]
-#[must_use = "a staged revision is removed unless it is published"]
-pub struct Staged {
-    path: PathBuf,
-    target: PathBuf,
-    published: bool,
-    _lock: OwnedFd,
-}
-
-impl Staged {
-    /// The directory to write.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Where it will lie.
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
-    /// Makes the written tree durable under its final name and gives that name.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`]: a revision of that number exists, or the disk failed. If only the last sync
-    /// failed, the revision is in place but may be gone after a power failure.
-    pub fn publish(mut self) -> Result<PathBuf, StoreError> {
-        durable::sync_tree(&self.path).map_err(io("syncing", &self.path))?;
-        durable::rename_new(&self.path, &self.target).map_err(io("publishing", &self.target))?;
-        self.published = true;
-        if let Some(parent) = self.target.parent() {
-            durable::sync_directory(parent).map_err(io("syncing", parent))?;
-        }
-        Ok(self.target.clone())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if !self.published
-            && let Err(error) = remove(&self.path)
-        {
-            tracing::warn!(%error, "a staged revision could not be removed");
-        }
-    }
-}
-
 pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
     let path = path.to_owned();
     move |error| StoreError::Io { what, path, source: error.into() }
 }
 
 /// Lists a directory of the store's own; its size is bounded by the limits and by what editors add.
-fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
+pub(super) fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
     std::fs::read_dir(directory)
         .and_then(|entries| entries.take(COUNTED as usize).collect())
         .map_err(io("listing", directory))

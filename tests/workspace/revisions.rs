@@ -348,6 +348,7 @@ fn ws3_a_revision_keeps_to_the_limits_and_the_exclusions() {
     };
     let (code, message) = refused(33, &case.change.target);
     assert!(code == Code::LimitExceeded && message.contains("33") && message.contains("32"), "{message}");
+    assert_eq!(refused(0, &case.change.target).0, Code::LimitExceeded);
     let large = TreeManifest::new(vec![file("b", &vec![0; (256 << 10) + 1], false)], vec![]);
     let (code, message) = refused(2, &large);
     assert!(
@@ -362,7 +363,10 @@ fn ws3_a_revision_keeps_to_the_limits_and_the_exclusions() {
     assert_eq!(code, Code::Invalid);
     assert!(message.contains(".ENV") && message.contains("collide"), "{message}");
     let dump = std::fs::File::create(case.root.join("editor-dump")).unwrap();
-    dump.set_len(160 << 20).unwrap();
+    let held = case.store.kept_bytes(ws).unwrap() + case.change.target.total_bytes();
+    dump.set_len((160 << 20) - held).unwrap();
+    case.store.room(ws, 2, &case.change.target).unwrap();
+    dump.set_len((160 << 20) - held + 1).unwrap();
     let (code, message) = refused(2, &case.change.target);
     assert!(code == Code::LimitExceeded && message.contains("167772160"), "{message}");
     // What blocked changes have left is named.
