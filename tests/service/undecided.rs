@@ -231,3 +231,27 @@ async fn cmd2_a_start_without_a_revision_takes_the_one_that_is_published_meanwhi
     let stale = service.start_command(&session.id, named).await.unwrap_err();
     assert_eq!(stale.code, Code::StaleRevision);
 }
+
+#[tokio::test]
+async fn ft5_a_ledger_that_another_program_locks_delays_a_publication() {
+    let (world, service, session, port) = meddled_with(Duration::from_millis(50)).await;
+    let path = world.path("state/ledger.db");
+    port.hook("published", move || {
+        let foreign = rusqlite::Connection::open(&path).unwrap();
+        foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+        std::thread::spawn(move || {
+            // Longer than the ledger waits for it.
+            std::thread::sleep(Duration::from_millis(2_500));
+            drop(foreign);
+        });
+        Ok(())
+    });
+    let planned = change(of(&session), &imported(), &next());
+    let refused = service.publish(&session.id, planned.clone(), call("c", "x")).await.unwrap_err();
+    assert_eq!(refused.code, Code::NotReady);
+    assert!(refused.message.contains("not known yet") && refused.message.contains("locked"), "{refused}");
+    assert!(service.status().ready, "nothing was written, so nothing latches");
+    until_decided(&world).await;
+    let done = service.publish(&session.id, planned, call("c", "x")).await.unwrap();
+    assert_eq!((done.workspace.revision, done.workspace), (2, now(&service, &session).await));
+}
