@@ -18,6 +18,7 @@ use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Excluded, Session, SessionKind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// A phase in which a session is not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,12 +69,8 @@ impl Ledger {
         let now = self.now();
         self.write("commit.session", move |tx| {
             if let Some((workspace, coding_root)) = &workspace {
-                // The root of workspaces that are all gone binds nobody.
-                tx.execute(
-                    "INSERT INTO meta (key, value) VALUES ('coding_root', ?1) ON CONFLICT (key)
-                     DO UPDATE SET value = excluded.value WHERE NOT EXISTS (SELECT 1 FROM workspaces)",
-                    [coding_root],
-                )?;
+                let bound = bound(tx)?.unwrap_or_else(|| coding_root.clone());
+                tx.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('coding_root', ?1)", [bound])?;
                 tx.execute("INSERT INTO workspaces (id, revision) VALUES (?1, 0)", [workspace.as_str()])?;
             }
             tx.execute(
@@ -98,12 +95,7 @@ impl Ledger {
     /// # Errors
     /// An error of reading.
     pub async fn coding_root(&self) -> Result<Option<String>, LedgerError> {
-        self.read(|tx| {
-            let sql = "SELECT value FROM meta
-                       WHERE key = 'coding_root' AND EXISTS (SELECT 1 FROM workspaces)";
-            Ok(tx.query_row(sql, [], |row| row.get(0)).optional()?)
-        })
-        .await
+        self.read(bound).await
     }
 
     /// Publishes an import as revision 1 and makes the session active, in one transaction.
@@ -306,6 +298,18 @@ impl Ledger {
         })
         .await
     }
+}
+
+/// The coding root of the workspaces that there are; those that are gone bind nobody.
+fn bound(tx: &Transaction<'_>) -> Result<Option<String>, LedgerError> {
+    let sql = "SELECT value FROM meta WHERE key = 'coding_root' AND EXISTS (SELECT 1 FROM workspaces)";
+    if let Some(bound) = tx.query_row(sql, [], |row| row.get(0)).optional()? {
+        return Ok(Some(bound));
+    }
+    // A ledger of before that row tells by a revision: <coding root>/<workspace>/<revision>.
+    let root = tx.query_row("SELECT root FROM revisions LIMIT 1", [], |row| row.get::<_, String>(0));
+    let above = |root: String| Some(Path::new(&root).ancestors().nth(2)?.to_str()?.to_owned());
+    Ok(root.optional()?.and_then(above))
 }
 
 fn absent(id: &SessionId) -> LedgerError {

@@ -160,6 +160,10 @@ async fn ws5_a_start_with_another_coding_root_is_refused_and_changes_nothing() {
         Ok::<_, Refusal>(chosen.recover().await?.prove(&Proof).await?.ready())
     };
     let (bound, other) = (world.path("coding"), world.path("other"));
+    // A ledger of before the binding is bound by its revisions.
+    world.sql("DELETE FROM meta WHERE key = 'coding_root'");
+    assert_eq!(start(&other).await.err().unwrap().code, Code::Conflict);
+    world.sql(&format!("INSERT INTO meta VALUES ('coding_root', '{}')", bound.display()));
     let refused = start(&other).await.err().unwrap();
     assert_eq!(refused.code, Code::Conflict);
     for named in [&bound, &other] {
