@@ -4,6 +4,8 @@ use super::core::Core;
 use super::plan::{Action, Present, SUPERVISOR_LOST, action, same_origin};
 use super::recovery;
 use super::sweep::uncertain;
+use super::types::settled;
+use crate::domain::ids::RunId;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{Cleanup, Run};
 use std::sync::Arc;
@@ -16,6 +18,7 @@ const LOOK_LIMIT: Duration = Duration::from_secs(5);
 pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal> {
     core.readiness.check_open()?;
     let id = run.intent.run_id;
+    until_left(core, &id).await;
     // Nobody else settles or adopts meanwhile, and no start is between its commit and its driver.
     let _settling = core.settling.lock().await;
     let (run, followed) = {
@@ -65,14 +68,26 @@ pub(super) async fn reconcile(core: &Arc<Core>, run: Run) -> Result<Run, Refusal
         Action::Settle(why) => why,
         _ => SUPERVISOR_LOST,
     };
-    let settled = recovery::settle(core, &backend, vec![(run, why)]).await?;
-    match settled.into_iter().next() {
+    let done = recovery::settle(core, &backend, vec![(run, why)]).await?;
+    match done.into_iter().next() {
         Some(run) if run.state.is_terminal() && run.cleanup != Cleanup::Uncertain => Ok(run),
         _ => Err(Refusal::new(
             Code::NotReady,
             core.readiness.reason_of(&id).unwrap_or_else(|| uncertain(&id, &[])),
             "remove what is left by hand (rmdir for a cgroup), then reconcile again",
         )),
+    }
+}
+
+/// Waits for a driver that has told the end of its run and is leaving: who has heard of that end is not
+/// told that the run is still observed.
+async fn until_left(core: &Core, id: &RunId) {
+    let Some(mut watch) = core.live().get(id).map(|live| live.watch.clone()) else { return };
+    let told = settled(&watch.borrow());
+    if told {
+        let left = async { while watch.changed().await.is_ok() {} };
+        // A driver that cannot record the end stays; then it is observed indeed.
+        let _ = tokio::time::timeout(LOOK_LIMIT, left).await;
     }
 }
 
