@@ -89,7 +89,8 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// Compares two published revisions, as they were published.
     ///
     /// # Errors
-    /// `workspace_changed` naming the files whose published bytes are no longer there.
+    /// `workspace_changed` when a root cannot be opened; files whose published bytes are no longer there are
+    /// named in the diff.
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal>;
 
     /// What publishes further revisions; `None` where there is only the import.

@@ -6,44 +6,34 @@ use crate::domain::manifest::FileEntry;
 use crate::domain::relpath::RelPath;
 use rustix::fs::FileType;
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Why the bytes of a published root could not be had.
+/// A published root that cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum ContentsError {
-    /// The root cannot be opened.
-    #[error("the workspace root {} cannot be opened: {source}", path.display())]
-    Root {
-        /// The root.
-        path: PathBuf,
-        /// The system's error.
-        source: std::io::Error,
-    },
-    /// Files are not there, or not as published: an editor wrote into the directory.
-    #[error("{} no longer holds {} of its files as published", path.display(), files.len())]
-    Changed {
-        /// The root.
-        path: PathBuf,
-        /// Which files, in the order asked for.
-        files: Vec<RelPath>,
-    },
+#[error("the workspace root {} cannot be opened: {source}", path.display())]
+pub struct ContentsError {
+    /// The root.
+    pub path: PathBuf,
+    /// The system's error.
+    pub source: std::io::Error,
 }
 
-/// Reads each of `wanted` below `root`, in order. Whatever is raced or swapped meanwhile, the bytes
-/// given are those of the entry's digest.
+/// Reads each of `wanted` below `root`, in order; `None` for one that is not there as published, because
+/// an editor wrote into the directory. Whatever is raced or swapped meanwhile, the bytes given are those
+/// of the entry's digest.
 ///
 /// # Errors
 /// [`ContentsError`].
-pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Vec<u8>>, ContentsError> {
-    let unopened = |source| ContentsError::Root { path: root.to_owned(), source };
+pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Option<Vec<u8>>>, ContentsError> {
+    let unopened = |source| ContentsError { path: root.to_owned(), source };
     let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
         return Err(unopened(Errno::INVAL.into()));
     };
     // The last component is ours and never a symlink; those above belong to the operator.
     let path = parent.canonicalize().map_err(unopened)?.join(name);
-    let mut below =
-        Below { root: beneath::root(&path).map_err(|errno| unopened(errno.into()))?, open: Vec::new() };
+    let root = beneath::root(&path).map_err(|errno| unopened(errno.into()))?;
+    let mut below = Below::of(root.as_fd());
     let mut read = Vec::with_capacity(wanted.len());
     for entry in wanted {
         match below.read(entry) {
@@ -55,12 +45,11 @@ pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Vec<u8>>, Cont
     }
     let present: Vec<Vec<u8>> = read.iter_mut().map(|bytes| bytes.take().unwrap_or_default()).collect();
     let digests = hashing::hash_all(&present);
-    let off =
-        wanted.iter().zip(&present).zip(&digests).filter(|((entry, bytes), digest)| {
-            entry.length != bytes.len() as u64 || entry.content != **digest
-        });
-    let files: Vec<RelPath> = off.map(|((entry, _), _)| entry.path.clone()).collect();
-    if files.is_empty() { Ok(present) } else { Err(ContentsError::Changed { path, files }) }
+    let checked = wanted.iter().zip(present).zip(digests);
+    let checked = checked.map(|((entry, bytes), digest)| {
+        (entry.length == bytes.len() as u64 && entry.content == digest).then_some(bytes)
+    });
+    Ok(checked.collect())
 }
 
 /// True for an error that says nothing about the file.
@@ -69,17 +58,25 @@ fn is_ours(errno: Errno) -> bool {
 }
 
 /// An open root, and the open directories on the way to the file that was read last.
-struct Below {
-    root: OwnedFd,
+struct Below<'a> {
+    root: BorrowedFd<'a>,
     open: Vec<(String, OwnedFd)>,
 }
 
-impl Below {
+impl<'a> Below<'a> {
+    fn of(root: BorrowedFd<'a>) -> Self {
+        Self { root, open: Vec::new() }
+    }
+
+    /// Opens a file for reading; it may be anything.
+    fn file(&mut self, path: &RelPath) -> Result<OwnedFd, Errno> {
+        let (directory, name) = split(path);
+        beneath::file(self.directory(directory)?, name)
+    }
+
     /// Gives at most one byte more than the entry has; `None` for what is no regular file.
     fn read(&mut self, entry: &FileEntry) -> Result<Option<Vec<u8>>, Errno> {
-        let path = entry.path.as_str();
-        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let file = beneath::file(self.directory(directory)?.as_fd(), name)?;
+        let file = self.file(&entry.path)?;
         if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
             return Ok(None);
         }
@@ -98,15 +95,20 @@ impl Below {
         Ok(Some(buffer))
     }
 
-    fn directory(&mut self, path: &str) -> Result<&OwnedFd, Errno> {
+    fn directory(&mut self, path: &str) -> Result<BorrowedFd<'_>, Errno> {
         let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
         let shared = self.open.iter().zip(&names).take_while(|((open, _), name)| open == *name).count();
         self.open.truncate(shared);
         for name in names.get(shared..).unwrap_or_default() {
-            let parent = self.open.last().map_or(&self.root, |(_, fd)| fd);
-            let opened = beneath::directory(parent.as_fd(), name)?;
+            let parent = self.open.last().map_or(self.root, |(_, fd)| fd.as_fd());
+            let opened = beneath::directory(parent, name)?;
             self.open.push(((*name).to_owned(), opened));
         }
-        Ok(self.open.last().map_or(&self.root, |(_, fd)| fd))
+        Ok(self.open.last().map_or(self.root, |(_, fd)| fd.as_fd()))
     }
+}
+
+/// The directory of a path, and its last name.
+fn split(path: &RelPath) -> (&str, &str) {
+    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
 }
