@@ -4,7 +4,7 @@
 use super::{beneath, hashing};
 use crate::domain::manifest::FileEntry;
 use crate::domain::relpath::RelPath;
-use rustix::fs::FileType;
+use rustix::fs::{AtFlags, FileType, Stat};
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -58,20 +58,26 @@ fn is_ours(errno: Errno) -> bool {
 }
 
 /// An open root, and the open directories on the way to the file that was read last.
-struct Below<'a> {
+pub(super) struct Below<'a> {
     root: BorrowedFd<'a>,
     open: Vec<(String, OwnedFd)>,
 }
 
 impl<'a> Below<'a> {
-    fn of(root: BorrowedFd<'a>) -> Self {
+    pub(super) fn of(root: BorrowedFd<'a>) -> Self {
         Self { root, open: Vec::new() }
     }
 
     /// Opens a file for reading; it may be anything.
-    fn file(&mut self, path: &RelPath) -> Result<OwnedFd, Errno> {
+    pub(super) fn file(&mut self, path: &RelPath) -> Result<OwnedFd, Errno> {
         let (directory, name) = split(path);
         beneath::file(self.directory(directory)?, name)
+    }
+
+    /// What lies under the name of `path`, not followed.
+    pub(super) fn stat(&mut self, path: &RelPath) -> Result<Stat, Errno> {
+        let (directory, name) = split(path);
+        rustix::fs::statat(self.directory(directory)?, name, AtFlags::SYMLINK_NOFOLLOW)
     }
 
     /// Gives at most one byte more than the entry has; `None` for what is no regular file.

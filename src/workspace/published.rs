@@ -3,17 +3,20 @@
 //! Names are opened one at a time beneath the revision's directory, as in a walk, and what was read is
 //! held against the manifest: what an editor left there is never shown as the revision's content.
 
-use super::beneath;
-use super::hashing;
+use super::contents::Below;
 use super::observe::{self, ObserveError};
 use super::policy::printable;
+use crate::domain::digest::Digest;
 use crate::domain::manifest::FileEntry;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd};
 use std::path::Path;
+
+/// Half as many bytes are not worth a thread.
+const SMALL: u64 = 64 << 10;
 
 /// Reads `files` of the revision in `root`; each by itself is its content, or why it is not to be had.
 ///
@@ -21,15 +24,44 @@ use std::path::Path;
 /// [`ObserveError`] when `root` itself cannot be opened.
 pub fn read(root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, ObserveError> {
     let root = observe::open(root)?;
-    let raw: Vec<_> = files.iter().map(|file| content(&root, file)).collect();
-    let had: Vec<&[u8]> = raw.iter().flatten().map(Vec::as_slice).collect();
-    let mut digests = hashing::hash_all(&had).into_iter();
-    let verified = files.iter().zip(raw).map(|(file, content)| match content {
-        Ok(content) if digests.next().is_some_and(|digest| digest == file.content) => Ok(content),
+    Ok(verified(root.as_fd(), files).into_iter().map(|one| one.map(|(content, _)| content)).collect())
+}
+
+/// A content, and what fstat(2) said of its file before it was read.
+pub(super) type Verified = Result<(Vec<u8>, Stat), Refusal>;
+
+/// [`read`] below an open root, by two threads where that is worth it.
+pub(super) fn verified(root: BorrowedFd<'_>, files: &[FileEntry]) -> Vec<Verified> {
+    let one = |files: &[FileEntry]| -> Vec<Verified> {
+        let mut below = Below::of(root);
+        files.iter().map(|file| checked(&mut below, file)).collect()
+    };
+    let half = files.iter().map(|file| file.length).sum::<u64>() / 2;
+    let alone = std::thread::available_parallelism().is_ok_and(|threads| threads.get() < 2);
+    if alone || half < SMALL || files.len() < 2 {
+        return one(files);
+    }
+    let mut bytes = 0;
+    let middle = files.iter().position(|file| {
+        bytes += file.length;
+        bytes >= half
+    });
+    let (front, back) = files.split_at(middle.map_or(1, |at| (at + 1).min(files.len() - 1)));
+    std::thread::scope(|scope| {
+        let other = std::thread::Builder::new().spawn_scoped(scope, || one(back));
+        let mut all = one(front);
+        // Where no thread can be had, this one does the work of both.
+        all.extend(other.ok().and_then(|thread| thread.join().ok()).unwrap_or_else(|| one(back)));
+        all
+    })
+}
+
+fn checked(below: &mut Below<'_>, file: &FileEntry) -> Verified {
+    match content(below, file) {
+        Ok(content) if Digest::of(&content.0) == file.content => Ok(content),
         Ok(_) => Err(changed(&file.path, "it holds something else")),
         Err(why) => Err(changed(&file.path, &why)),
-    });
-    Ok(verified.collect())
+    }
 }
 
 /// [`read`] for one file.
@@ -42,13 +74,13 @@ pub fn read_one(root: &Path, file: &FileEntry) -> Result<Vec<u8>, Refusal> {
 }
 
 /// Reads a file if it is a regular one of the published length.
-fn content(root: &OwnedFd, file: &FileEntry) -> Result<Vec<u8>, String> {
+fn content(below: &mut Below<'_>, file: &FileEntry) -> Result<(Vec<u8>, Stat), String> {
     let said = |errno: Errno| match errno {
         Errno::LOOP | Errno::NOTDIR => "a name of its path is a symlink or no directory".to_owned(),
         Errno::NOENT => "it is not there".to_owned(),
         other => std::io::Error::from(other).to_string(),
     };
-    let fd = open(root, &file.path).map_err(said)?;
+    let fd = below.file(&file.path).map_err(said)?;
     let stat = rustix::fs::fstat(&fd).map_err(said)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err("it is no regular file".to_owned());
@@ -69,20 +101,10 @@ fn content(root: &OwnedFd, file: &FileEntry) -> Result<Vec<u8>, String> {
         }
     }
     buffer.truncate(filled);
-    Ok(buffer)
+    Ok((buffer, stat))
 }
 
-fn open(root: &OwnedFd, path: &RelPath) -> Result<OwnedFd, Errno> {
-    let mut names = path.as_str().split('/');
-    let last = names.next_back().unwrap_or_default();
-    let mut at: Option<OwnedFd> = None;
-    for name in names {
-        at = Some(beneath::directory(at.as_ref().unwrap_or(root).as_fd(), name)?);
-    }
-    beneath::file(at.as_ref().unwrap_or(root).as_fd(), last)
-}
-
-fn changed(path: &RelPath, why: &str) -> Refusal {
+pub(super) fn changed(path: &RelPath, why: &str) -> Refusal {
     Refusal::new(
         Code::WorkspaceChanged,
         format!("'{}' was changed in the workspace's directory: {why}", printable(path.as_str().as_bytes())),

@@ -13,12 +13,18 @@ use crate::workspace::diff::{Revision, revisions};
 use crate::workspace::observe::observe;
 use crate::workspace::patch;
 use crate::workspace::published;
+use crate::workspace::remembered::Remembered;
 use crate::workspace::store::Store;
 use std::path::{Path, PathBuf};
+
+/// How many of the largest revisions are kept in memory, 16 MiB: about as many as are searched by turns.
+const REMEMBERED: u64 = 4;
 
 /// Workspaces below a coding root.
 pub(super) struct Workspaces {
     store: Store,
+    /// What was read of published revisions.
+    remembered: Remembered,
 }
 
 impl Workspaces {
@@ -32,7 +38,8 @@ impl Workspaces {
             tracing::warn!("{warning}");
         }
         store.sweep_staging().map_err(|e| Refusal::from(&e))?;
-        Ok(Self { store })
+        let remembered = Remembered::new(REMEMBERED * store.limits().total_bytes);
+        Ok(Self { store, remembered })
     }
 }
 
@@ -55,7 +62,7 @@ impl WorkspacePort for Workspaces {
     }
 
     fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        published::read(root, files).map_err(|e| Refusal::from(&e))
+        self.remembered.read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(

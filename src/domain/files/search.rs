@@ -6,6 +6,8 @@ use super::request::Search;
 use super::{View, path, read};
 use crate::domain::manifest::FileEntry;
 use crate::domain::refusal::{Code, Refusal};
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter, memrchr};
 
 /// Lines on a page, if nothing else is asked, and the most.
 const USUAL: u32 = 200;
@@ -40,11 +42,12 @@ pub fn search(
     let mut answer =
         SearchAnswer { revision: view.revision, matches: vec![], skipped: vec![], next_cursor: None };
     let mut page = Page::new(asked.limit, USUAL, MOST);
+    let wanted = Finder::new(&asked.text);
     let (mut at, mut within) = (start.at.min(files.len()), start.within);
     while at < files.len() {
         let batch = batch(&files[at..]);
         for (file, content) in batch.iter().zip(contents(batch)?) {
-            match one(file, content, &asked.text, within, &mut page, &mut answer) {
+            match one(file, content, &wanted, within, &mut page, &mut answer) {
                 None => (at, within) = (at + 1, 0),
                 Some(line) => {
                     answer.next_cursor = Some(cursors.write(Start { at, within: line }));
@@ -84,7 +87,7 @@ fn batch(rest: &[FileEntry]) -> &[FileEntry] {
 fn one(
     file: &FileEntry,
     content: Result<Vec<u8>, Refusal>,
-    wanted: &str,
+    wanted: &Finder<'_>,
     from: u64,
     page: &mut Page,
     answer: &mut SearchAnswer,
@@ -121,15 +124,16 @@ struct Found<'a> {
     place: usize,
 }
 
-/// Finds every line that holds the text, once each.
-fn lines_with<'a>(text: &'a str, wanted: &'a str) -> impl Iterator<Item = Found<'a>> {
+/// Finds every line that holds the text, once each. As both are UTF-8, a place is never inside a character.
+fn lines_with<'a>(text: &'a str, wanted: &'a Finder<'_>) -> impl Iterator<Item = Found<'a>> {
+    let bytes = text.as_bytes();
     let (mut line, mut counted, mut at) = (1, 0, 0);
     std::iter::from_fn(move || {
-        let place = at + text[at..].find(wanted)?;
-        line += text[counted..place].bytes().filter(|b| *b == b'\n').count() as u64;
+        let place = at + wanted.find(&bytes[at..])?;
+        line += memchr_iter(b'\n', &bytes[counted..place]).count() as u64;
         counted = place;
-        let begin = text[..place].rfind('\n').map_or(0, |end| end + 1);
-        let end = text[place..].find('\n').map_or(text.len(), |end| place + end);
+        let begin = memrchr(b'\n', &bytes[..place]).map_or(0, |end| end + 1);
+        let end = memchr(b'\n', &bytes[place..]).map_or(text.len(), |end| place + end);
         at = end;
         Some(Found { line, whole: &text[begin..end], place: place - begin })
     })
