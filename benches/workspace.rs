@@ -277,12 +277,10 @@ fn report(worlds: &mut [World]) -> bool {
     let mut met = true;
     for world in worlds.iter().filter(|world| (world.files, world.bytes) == SIZES[SIZES.len() - 1]) {
         let copy = Figures::of(&world.times[0]).median.as_secs_f64();
-        for timed in 1..3 {
-            let ratio = Figures::of(&world.times[timed]).median.as_secs_f64() / copy;
-            met &= bar(
-                ratio <= COPY_BAR,
-                &format!("{}: {ratio:.2} times as long as the copy, bar {COPY_BAR}", TIMED[timed]),
-            );
+        for (what, times) in TIMED.iter().zip(&world.times).skip(1).take(2) {
+            let ratio = Figures::of(times).median.as_secs_f64() / copy;
+            let text = format!("{what}: {ratio:.2} times as long as the copy, bar {COPY_BAR}");
+            met &= bar(ratio <= COPY_BAR, &text);
         }
         for timed in ASKED {
             let p99 = ms(Figures::of(&world.times[timed]).p99);

@@ -23,6 +23,7 @@ use salaam::workspace::diff::{Revision, revisions};
 use salaam::workspace::patch;
 use salaam::workspace::policy::Limits;
 use salaam::workspace::published;
+use salaam::workspace::remembered::Remembered;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -156,8 +157,8 @@ impl WorkspacePort for Plain {
         Ok(Observation { manifest: tree(root), excluded: vec![] })
     }
 
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        published::read(root, files).map_err(|e| Refusal::from(&e))
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
+        Remembered::new(0).read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -182,7 +183,7 @@ impl WorkspacePort for Plain {
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
         let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: &[], manifest: &it.manifest });
         revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }

@@ -13,6 +13,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::session::Excluded;
 use crate::exec::Fut;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A freshly imported workspace: revision 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,9 @@ pub struct Observation {
 pub struct Published {
     /// Its directory on the host.
     pub root: PathBuf,
-    /// Where bytes of it may lie that an editor has overwritten there: the project, for the import.
-    pub elsewhere: Option<PathBuf>,
+    /// Where bytes of it may lie that an editor has overwritten there: other revisions and, for the import,
+    /// the project.
+    pub elsewhere: Vec<PathBuf>,
     /// Its files and empty directories.
     pub manifest: TreeManifest,
 }
@@ -63,7 +65,7 @@ pub trait WorkspacePort: Send + Sync + 'static {
     ///
     /// # Errors
     /// `workspace_changed` when `root` itself cannot be opened.
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal>;
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal>;
 
     /// Plans a patch of the revision `base`, which holds `tree` in `root`. Nothing is written.
     ///

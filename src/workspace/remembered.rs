@@ -97,7 +97,7 @@ impl Remembered {
         &self,
         root: &Path,
         files: &[FileEntry],
-    ) -> Result<Vec<Result<Vec<u8>, Refusal>>, ObserveError> {
+    ) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, ObserveError> {
         let open = observe::open(root)?;
         let mut below = Below::of(open.as_fd());
         let known = self.of(root);
@@ -117,12 +117,12 @@ impl Remembered {
         let mut read = published::verified(open.as_fd(), &missing).into_iter();
         let mut new = Vec::new();
         let all = files.iter().zip(held).map(|(file, held)| match (held, &mut read) {
-            (Some(content), _) => Ok(content.to_vec()),
+            (Some(content), _) => Ok(content),
             (None, read) => {
                 let (content, stat) = read.next().unwrap_or_else(|| Err(unread(file)))?;
-                let seen = Seen::of(&stat);
+                let (seen, content) = (Seen::of(&stat), Arc::<[u8]>::from(content));
                 if seen.is_settled(now) {
-                    let (digest, content) = (file.content.clone(), content.as_slice().into());
+                    let (digest, content) = (file.content.clone(), content.clone());
                     new.push((file.path.clone(), Known { seen, digest, content }));
                 }
                 Ok(content)
@@ -209,7 +209,7 @@ mod tests {
         fs::write(at("fresh"), b"as published").unwrap();
         let remembered = Remembered::new(1 << 20);
         let read = || remembered.read(&root, &files).unwrap();
-        assert!(read().iter().all(|one| one.as_ref().is_ok_and(|bytes| bytes == b"as published")));
+        assert!(read().iter().all(|one| one.as_ref().is_ok_and(|bytes| **bytes == *b"as published")));
         assert_eq!(kept(&remembered), [(root.clone(), 5)], "all but the fresh one");
 
         // An edit that keeps the length and puts the mtime back, as an editor may; the ctime tells it.
@@ -228,7 +228,7 @@ mod tests {
         std::os::unix::fs::symlink(dir.path().join("elsewhere"), at("raced")).unwrap();
         for (file, one) in files.iter().zip(read()) {
             match file.path.as_str() {
-                "kept" => assert_eq!(one.unwrap(), b"as published"),
+                "kept" => assert_eq!(*one.unwrap(), *b"as published"),
                 _ => assert!(one.unwrap_err().message.contains("was changed"), "{}", file.path),
             }
         }
@@ -241,15 +241,16 @@ mod tests {
         settle();
         let remembered = Remembered::new(1 << 20);
         let file = entry("a", b"one");
-        let read = |file: &FileEntry| remembered.read(dir.path(), &[file.clone()]).unwrap().remove(0);
-        assert_eq!(read(&file).unwrap(), b"one");
+        let read =
+            |file: &FileEntry| remembered.read(dir.path(), std::slice::from_ref(file)).unwrap().remove(0);
+        assert_eq!(*read(&file).unwrap(), *b"one");
         // Other bytes are put in memory: what is answered from there was not read.
         let known = Known {
             content: b"memory".as_slice().into(),
             ..remembered.of(dir.path()).get(&file.path).unwrap().clone()
         };
         remembered.keep(dir.path(), vec![(file.path.clone(), known)]);
-        assert_eq!(read(&file).unwrap(), b"memory");
+        assert_eq!(*read(&file).unwrap(), *b"memory");
         let other = entry("a", b"two");
         assert!(read(&other).unwrap_err().message.contains("holds something else"));
     }

@@ -13,6 +13,7 @@ use salaam::domain::relpath::RelPath;
 use salaam::service::ports::{Imported, Observation, Published, WorkspacePort};
 use salaam::workspace::diff::{Revision, revisions};
 use salaam::workspace::policy::Limits;
+use salaam::workspace::remembered::Remembered;
 use salaam::workspace::{patch, published};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -64,8 +65,8 @@ impl WorkspacePort for Fixed {
         Ok(Observation::default())
     }
 
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        published::read(root, files).map_err(|e| Refusal::from(&e))
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
+        Remembered::new(0).read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -89,8 +90,11 @@ impl WorkspacePort for Fixed {
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
         std::thread::sleep(self.takes);
-        let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+        let [old, new] = [old, new].map(|it| Revision {
+            root: &it.root,
+            elsewhere: &it.elsewhere,
+            manifest: &it.manifest,
+        });
         revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }
@@ -114,16 +118,23 @@ impl Two {
         let session = rig.coding().await;
         let workspace = rig.client().await.session(&session).await.unwrap().workspace.unwrap().id;
         let roots = dir.path().join(&workspace);
-        let root = roots.join("r00002");
-        let manifest = write(&root, LATER);
-        let ledger = rusqlite::Connection::open(rig.state.join("ledger.db")).unwrap();
+        let two = Self { rig, session, roots, _dir: dir };
+        two.publish(&workspace, 2, LATER);
+        two
+    }
+
+    /// Publishes a revision behind the service's back.
+    fn publish(&self, workspace: &str, revision: u32, files: Files<'_>) {
+        let root = self.roots.join(format!("r{revision:05}"));
+        let manifest = write(&root, files);
+        let ledger = rusqlite::Connection::open(self.rig.state.join("ledger.db")).unwrap();
         let manifest_text = serde_json::to_string(&manifest).unwrap();
         let digest = manifest.digest();
-        let row = (&workspace, digest.as_str(), root.to_str().unwrap(), &manifest_text);
-        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, 2, ?2, ?3, ?4)";
+        let row = (workspace, revision, digest.as_str(), root.to_str().unwrap(), &manifest_text);
+        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, ?2, ?3, ?4, ?5)";
         ledger.execute(sql, row).unwrap();
-        ledger.execute("UPDATE workspaces SET revision = 2 WHERE id = ?1", [&workspace]).unwrap();
-        Self { rig, session, roots, _dir: dir }
+        let sql = "UPDATE workspaces SET revision = ?2 WHERE id = ?1";
+        ledger.execute(sql, (workspace, revision)).unwrap();
     }
 
     fn path(&self, query: &str) -> String {
@@ -266,6 +277,11 @@ async fn ws7_lost_bytes_are_named_in_every_form_and_the_exit_code_tells_them() {
     let forced = two.sal(&["--color", "always"], &[]);
     assert_eq!(forced.status.code(), Some(1));
     assert!(text(&forced.stdout).contains(named.trim_end()), "{}", text(&forced.stdout));
+    // Another revision that has the bytes gives them back.
+    let workspace = two.roots.file_name().unwrap().to_str().unwrap().to_owned();
+    two.publish(&workspace, 3, IMPORT);
+    let out = two.sal(&["--revision", "2"], &[]);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), whole));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -48,7 +48,7 @@ impl WorkspacePort for NoProject {
         Ok(Observation::default())
     }
 
-    fn read(&self, _root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+    fn read(&self, _root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
         panic!("the tree is empty; {files:?}")
     }
 
@@ -67,7 +67,7 @@ impl WorkspacePort for NoProject {
 
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
         let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: None, manifest: &it.manifest });
+            [old, new].map(|it| Revision { root: &it.root, elsewhere: &[], manifest: &it.manifest });
         revisions(old, new).map_err(|e| Refusal::from(&e))
     }
 }

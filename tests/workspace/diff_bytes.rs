@@ -36,14 +36,18 @@ fn ws6_bytes_that_the_import_has_lost_are_taken_from_the_project_if_it_still_has
     let project = revisions.root("project");
     write(&project, &files(&[("d/edited", false, b"1"), ("other", false, b"moved on")]));
     std::fs::write(revisions.root("a/d/edited"), "2").unwrap();
-    assert_eq!(revisions.diff_with(Some(&project)).unwrap(), want);
+    assert_eq!(revisions.diff_with(std::slice::from_ref(&project)).unwrap(), want);
     std::fs::write(revisions.root("a/other"), "O").unwrap();
-    let found = revisions.diff_with(Some(&project)).unwrap();
+    let found = revisions.diff_with(std::slice::from_ref(&project)).unwrap();
     assert_eq!(lost(&found), ["other"]);
     let section = |diff: &Diff| diff.patch[diff.files[0].section.clone()].to_owned();
     assert_eq!(section(&found), section(&want), "the rest is whole");
-    let found = revisions.diff_with(Some(&revisions.root("absent"))).unwrap();
-    assert_eq!(lost(&found), ["d/edited", "other"]);
+    let absent = revisions.root("absent");
+    assert_eq!(lost(&revisions.diff_with(std::slice::from_ref(&absent)).unwrap()), ["d/edited", "other"]);
+    // Each place gives what it has.
+    let third = revisions.root("third");
+    write(&third, &files(&[("d/edited", false, b"1?"), ("other", true, b"o")]));
+    assert_eq!(revisions.diff_with(&[absent, third, project]).unwrap(), want);
 }
 
 #[test]

@@ -16,6 +16,7 @@ use crate::workspace::published;
 use crate::workspace::remembered::Remembered;
 use crate::workspace::store::Store;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// How many of the largest revisions are kept in memory, 16 MiB: about as many as are searched by turns.
 const REMEMBERED: u64 = 4;
@@ -61,7 +62,7 @@ impl WorkspacePort for Workspaces {
         ))
     }
 
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
         self.remembered.read(root, files).map_err(|e| Refusal::from(&e))
     }
 
@@ -125,5 +126,5 @@ impl RevisionPort for Workspaces {
 
 fn revision(published: &Published) -> Revision<'_> {
     let Published { root, elsewhere, manifest } = published;
-    Revision { root, elsewhere: elsewhere.as_deref(), manifest }
+    Revision { root, elsewhere, manifest }
 }

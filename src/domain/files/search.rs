@@ -29,10 +29,10 @@ const BATCH: u64 = 1024 * 1024;
 /// # Errors
 /// `not_found`, `invalid`, `stale_revision` for a cursor of another revision, or what `contents` refuses
 /// as a whole.
-pub fn search(
+pub fn search<C: AsRef<[u8]>>(
     view: View<'_>,
     asked: &Search,
-    contents: impl Fn(&[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal>,
+    contents: impl Fn(&[FileEntry]) -> Result<Vec<Result<C, Refusal>>, Refusal>,
 ) -> Result<SearchAnswer, Refusal> {
     check(&asked.text)?;
     let below = path(asked.path.as_deref().unwrap_or_default())?;
@@ -84,28 +84,28 @@ fn batch(rest: &[FileEntry]) -> &[FileEntry] {
 }
 
 /// Adds what one file has after line `from`; gives the line to go on after when the page is full.
-fn one(
+fn one<C: AsRef<[u8]>>(
     file: &FileEntry,
-    content: Result<Vec<u8>, Refusal>,
+    content: Result<C, Refusal>,
     wanted: &Finder<'_>,
     from: u64,
     page: &mut Page,
     answer: &mut SearchAnswer,
 ) -> Option<u64> {
-    let content = content.and_then(|bytes| read::text(file, bytes));
-    let text = match content {
-        Ok(text) => text,
-        Err(refusal) => {
-            let skipped = Skipped { path: file.path.as_str().to_owned(), reason: refusal.message };
-            if !page.takes(&skipped) {
-                return Some(0);
+    let text =
+        match content.as_ref().map_err(Refusal::clone).and_then(|bytes| read::text(file, bytes.as_ref())) {
+            Ok(text) => text,
+            Err(refusal) => {
+                let skipped = Skipped { path: file.path.as_str().to_owned(), reason: refusal.message };
+                if !page.takes(&skipped) {
+                    return Some(0);
+                }
+                answer.skipped.push(skipped);
+                return None;
             }
-            answer.skipped.push(skipped);
-            return None;
-        }
-    };
+        };
     let mut last = from;
-    for found in lines_with(&text, wanted).filter(|found| found.line > from) {
+    for found in lines_with(text, wanted).filter(|found| found.line > from) {
         let found = excerpt(file, &found);
         if !page.takes(&found) {
             return Some(last);

@@ -6,7 +6,7 @@ use crate::domain::manifest::{FileEntry, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::workspace::contents::{ContentsError, contents};
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Why two revisions could not be compared.
 #[derive(Debug, thiserror::Error)]
@@ -28,8 +28,8 @@ impl From<&DiffError> for Refusal {
 pub struct Revision<'a> {
     /// Its directory.
     pub root: &'a Path,
-    /// Where the bytes may lie that an editor has overwritten there: the project, for the import.
-    pub elsewhere: Option<&'a Path>,
+    /// Where the bytes may lie that an editor has overwritten there, in the order to look.
+    pub elsewhere: &'a [PathBuf],
     /// What it held when it was published.
     pub manifest: &'a TreeManifest,
 }
@@ -52,12 +52,13 @@ fn tree(revision: Revision<'_>, other: &TreeManifest) -> Result<Tree, ContentsEr
         return Ok(Tree::new());
     }
     let mut found = contents(revision.root, &wanted)?;
-    let lost = wanted.iter().zip(&found).filter(|(_, bytes)| bytes.is_none());
-    let lost: Vec<&FileEntry> = lost.map(|(file, _)| *file).collect();
-    if !lost.is_empty()
-        && let Some(elsewhere) = revision.elsewhere.and_then(|path| path.canonicalize().ok())
-        && let Ok(there) = contents(&elsewhere, &lost)
-    {
+    for elsewhere in revision.elsewhere.iter().filter_map(|path| path.canonicalize().ok()) {
+        let lost = wanted.iter().zip(&found).filter(|(_, bytes)| bytes.is_none());
+        let lost: Vec<&FileEntry> = lost.map(|(file, _)| *file).collect();
+        if lost.is_empty() {
+            break;
+        }
+        let there = contents(&elsewhere, &lost).unwrap_or_default();
         // By their digest they are the published bytes, wherever they lie.
         found.iter_mut().filter(|bytes| bytes.is_none()).zip(there).for_each(|(place, bytes)| *place = bytes);
     }
