@@ -85,7 +85,7 @@ fn answer(mut command: Command) -> Value {
 }
 
 impl World {
-    /// Imports a project, and publishes a second revision behind the service's back.
+    /// Imports a project, and publishes a second revision.
     fn make((files, bytes): (usize, usize), dir: &Path, state: &Path, dice: &mut Dice) -> Self {
         let project = dir.join(format!("project-{files}-{bytes}"));
         let contents: Vec<_> = (0..files).map(|_| content(dice, bytes / files)).collect();
@@ -102,17 +102,16 @@ impl World {
             &["session", "create", "--coding", "--json", "--cwd", project.to_str().unwrap()],
         ));
         let first = PathBuf::from(made["workspace"]["root"].as_str().unwrap());
-        let second = first.parent().unwrap().join("r00002");
-        write(&second, 1);
+        let session = made["session_id"].as_str().unwrap().to_owned();
+        // By hand in the root of the import, adopted, and undone there.
+        write(&first, 1);
+        let view = answer(sal(state, &["workspace", "inspect", &session, "--json"]));
+        let digest = view["observed_digest"].as_str().unwrap();
+        let refresh = ["workspace", "refresh", &session, "--revision", "1", "--digest", digest, "--json"];
+        let second = PathBuf::from(answer(sal(state, &refresh))["root"].as_str().unwrap());
+        write(&first, 0);
         let roots = [first, second];
         let manifests = [0, 1].map(|at| observe(&roots[at], &Limits::fixed()).unwrap().manifest);
-        let id = made["workspace"]["id"].as_str().unwrap();
-        let ledger = rusqlite::Connection::open(state.join("ledger.db")).unwrap();
-        let (digest, text) = (manifests[1].digest(), serde_json::to_string(&manifests[1]).unwrap());
-        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, 2, ?2, ?3, ?4)";
-        ledger.execute(sql, (id, digest.as_str(), roots[1].to_str().unwrap(), text)).unwrap();
-        ledger.execute("UPDATE workspaces SET revision = 2 WHERE id = ?1", [id]).unwrap();
-        let session = made["session_id"].as_str().unwrap().to_owned();
         Self { files, bytes, session, roots, manifests, times: Default::default() }
     }
 

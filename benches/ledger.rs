@@ -16,7 +16,7 @@
 #[allow(dead_code)]
 mod rig;
 
-use rig::{Dice, Figures, Options, Plain, Proof, SAL, Template, backend, bar, ms};
+use rig::{Dice, Figures, Options, Proof, SAL, Template, backend, bar, ms, workspaces};
 use rusqlite::Connection;
 use salaam::domain::ids::{RunId, SessionId, WorkspaceId};
 use salaam::domain::relpath::RelPath;
@@ -87,7 +87,7 @@ struct World {
 }
 
 async fn open(state: &Path, exec: &Scripted) -> Service {
-    let port = Arc::new(Plain(state.with_extension("coding")));
+    let port = Arc::new(workspaces(state.with_extension("coding")));
     let opened = Opened::open(state).await.unwrap();
     let chosen = opened.choose(Some(backend(Arc::new(exec.clone()))), Some(port)).unwrap();
     chosen.recover().await.unwrap().prove(&Proof).await.unwrap().ready()

@@ -122,7 +122,8 @@ async fn leave(state: &Path, reached: Reached, runs: usize) -> SessionId {
     let ledger = Ledger::open(&dir.ledger()).unwrap();
     let (session, workspace) = (SessionId::fresh(), WorkspaceId::fresh());
     let kind = SessionKind::Coding;
-    ledger.begin_session(&session, kind, "/nonexistent".into(), Some(workspace.clone())).await.unwrap();
+    let below = Some((workspace.clone(), "/nonexistent".to_owned()));
+    ledger.begin_session(&session, kind, "/nonexistent".into(), below).await.unwrap();
     let root = "/nonexistent/root".to_owned();
     let import = Import { root, manifest: TreeManifest::default(), excluded: vec![] };
     ledger.publish_import(&session, import).await.unwrap();

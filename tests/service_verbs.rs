@@ -172,11 +172,23 @@ fn ws6_refresh_adopts_reviewed_edits_and_lists_what_it_refuses() {
     assert_eq!((view["changes"].to_string(), view["blocked"].to_string()), ("[]".into(), "[]".into()));
     let same = String::from_utf8(refresh("2", reviewed, &[]).stdout).unwrap();
     assert!(same.starts_with("nothing to adopt") && same.contains("revision   2"), "{same}");
-    let stale = json(&refresh("1", reviewed, &["--json"]).stderr);
+    assert_eq!(json(&refresh("1", reviewed, &["--json"]).stdout), adopted, "a repeat is answered alike");
+    let stale = json(&refresh("1", made["workspace"]["digest"].as_str().unwrap(), &["--json"]).stderr);
     assert_eq!(stale["error"]["code"], "stale_revision");
     assert_eq!(std::fs::read(project.join("a.js")).unwrap(), b"1", "the checkout is never written");
-    // Another service finds both revisions.
     assert_eq!(sal(&state, &["service", "stop"]).status.code(), Some(0));
+    // They do not lie below another coding root.
+    let other = dir.path().join("other");
+    std::fs::DirBuilder::new().mode(0o700).create(&other).unwrap();
+    let mut elsewhere = start;
+    elsewhere[4] = other.to_str().unwrap();
+    let refused = sal(&state, &elsewhere);
+    let error = json(&refused.stderr)["error"].clone();
+    assert_eq!((refused.status.code(), error["code"].as_str()), (Some(125), Some("conflict")));
+    let message = error["message"].as_str().unwrap();
+    assert!(message.contains(at) && message.contains(elsewhere[4]), "{message}");
+    assert!(error["hint"].as_str().unwrap().contains(&format!("--coding-root {at} ")), "{error}");
+    // Another service finds both revisions.
     assert_eq!(sal(&state, &start).status.code(), Some(0));
     assert_eq!(inspect()["revision"], 2);
     assert_eq!(std::fs::read(root.join("a.js")).unwrap(), b"edited", "hand edits are kept");

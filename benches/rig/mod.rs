@@ -3,29 +3,21 @@
 
 #[path = "../../tests/soak/dice.rs"]
 mod dice;
+#[path = "../../tests/fixtures/plain.rs"]
+mod plain;
 
 pub use dice::Dice;
+use plain::Plain;
 use rusqlite::{Connection, Transaction, params};
-use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
-use salaam::domain::files::answer::FileLimits;
-use salaam::domain::files::request::Patch;
 use salaam::domain::ids::{ContainerId, ExecId, RunId, SessionId, WorkspaceId};
 use salaam::domain::job::{Bundle, ImagePin};
-use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::Refusal;
-use salaam::domain::relpath::RelPath;
 use salaam::exec::{Executor, Fut};
 use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
-use salaam::workspace::diff::{Revision, revisions};
-use salaam::workspace::patch;
-use salaam::workspace::policy::Limits;
-use salaam::workspace::published;
-use salaam::workspace::remembered::Remembered;
+use salaam::service::ports::{ProofSummary, Prover};
 use serde_json::Value;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,60 +124,11 @@ pub fn bar(met: bool, text: &str) -> bool {
 }
 
 /// Workspaces of one file, below a directory.
-pub struct Plain(pub PathBuf);
-
-fn tree(root: &Path) -> TreeManifest {
-    let bytes = std::fs::read(root.join(FILE)).unwrap();
-    let file = FileEntry {
-        path: RelPath::parse(FILE).unwrap(),
-        executable: false,
-        length: bytes.len() as u64,
-        content: Digest::of(&bytes),
-    };
-    TreeManifest::new(vec![file], vec![])
-}
-
-impl WorkspacePort for Plain {
-    fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
-        let root = self.0.join(id.as_str());
-        std::fs::create_dir_all(&root).unwrap();
+pub fn workspaces(below: PathBuf) -> Plain {
+    Plain::importing(below, |root, _| {
         std::fs::write(root.join(FILE), "1").unwrap();
-        Ok(Imported { manifest: tree(&root), root, excluded: vec![] })
-    }
-
-    fn observe(&self, root: &Path) -> Result<Observation, Refusal> {
-        Ok(Observation { manifest: tree(root), excluded: vec![] })
-    }
-
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
-        Remembered::new(0).read(root, files).map_err(|e| Refusal::from(&e))
-    }
-
-    fn plan(
-        &self,
-        root: &Path,
-        base: Base,
-        tree: &TreeManifest,
-        patch: &Patch,
-    ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| published::read_one(root, file);
-        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
-    }
-
-    fn limits(&self) -> FileLimits {
-        (&Limits::fixed()).into()
-    }
-
-    fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
-        std::fs::remove_dir_all(self.0.join(id.as_str())).unwrap();
-        Ok(())
-    }
-
-    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: &[], manifest: &it.manifest });
-        revisions(old, new).map_err(|e| Refusal::from(&e))
-    }
+        Ok(vec![])
+    })
 }
 
 /// A proof that costs nothing.

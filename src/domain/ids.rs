@@ -123,31 +123,7 @@ macro_rules! key {
             }
         }
 
-        impl std::fmt::Display for $name {
-            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = BadId;
-            fn try_from(text: String) -> Result<Self, BadId> {
-                Self::parse(&text)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(key: $name) -> Self {
-                key.0
-            }
-        }
-
-        impl std::str::FromStr for $name {
-            type Err = BadId;
-            fn from_str(text: &str) -> Result<Self, BadId> {
-                Self::parse(text)
-            }
-        }
+        text_form!($name);
     };
 }
 
@@ -168,6 +144,6 @@ mod tests {
         assert!(StepKey::parse(&"k".repeat(129)).is_err());
         assert!(CallId::parse(&"k".repeat(128)).is_ok() && CallId::parse("a\n").is_err());
         assert_eq!(StepKey::parse("test-v1").unwrap().as_str(), "test-v1");
-        assert!(CallId::parse("toolu_01").is_ok() && CallId::parse("a\n").is_err());
+        assert_eq!("toolu_01".parse::<CallId>().unwrap().to_string(), "toolu_01");
     }
 }

@@ -332,7 +332,10 @@ mod tests {
     async fn ready(dir: &std::path::Path) -> (Ledger, Session) {
         let ledger = Ledger::open(&dir.join("ledger.db")).unwrap();
         let (session, workspace) = (SessionId::fresh(), WorkspaceId::fresh());
-        ledger.begin_session(&session, SessionKind::Coding, "/p".into(), Some(workspace)).await.unwrap();
+        ledger
+            .begin_session(&session, SessionKind::Coding, "/p".into(), Some((workspace, "/r".into())))
+            .await
+            .unwrap();
         let import = Import { root: "/r1".into(), manifest: TreeManifest::default(), excluded: vec![] };
         let session = ledger.publish_import(&session, import).await.unwrap();
         (ledger, session)

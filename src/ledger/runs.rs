@@ -283,7 +283,7 @@ mod tests {
         let ledger = Ledger::open(&dir.join("ledger.db")).unwrap();
         let intent = intent();
         let session = &intent.session_id;
-        let workspace = Some(WorkspaceId::fresh());
+        let workspace = Some((WorkspaceId::fresh(), "/".into()));
         ledger.begin_session(session, SessionKind::Coding, "/p".into(), workspace).await.unwrap();
         let import = Import { root: "/r".into(), manifest: TreeManifest::default(), excluded: vec![] };
         ledger.publish_import(session, import).await.unwrap();

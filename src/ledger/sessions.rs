@@ -18,6 +18,7 @@ use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Excluded, Session, SessionKind};
 use rusqlite::{OptionalExtension, Transaction, params};
 use std::collections::BTreeSet;
+use std::path::Path;
 
 /// A phase in which a session is not listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +52,9 @@ pub struct Import {
 }
 
 impl Ledger {
-    /// Commits the intent to make a session. An ordinary one is active at once; one with a workspace
-    /// becomes so with [`Ledger::publish_import`].
+    /// Commits the intent to make a session. An ordinary one is active at once; one with a workspace, below
+    /// the given coding root, becomes so with [`Ledger::publish_import`]. The first workspace binds the
+    /// ledger to its coding root ([`Ledger::coding_root`]).
     ///
     /// # Errors
     /// An error of writing.
@@ -61,12 +63,14 @@ impl Ledger {
         id: &SessionId,
         kind: SessionKind,
         cwd: String,
-        workspace: Option<WorkspaceId>,
+        workspace: Option<(WorkspaceId, String)>,
     ) -> Result<(), LedgerError> {
         let id = id.clone();
         let now = self.now();
         self.write("commit.session", move |tx| {
-            if let Some(workspace) = &workspace {
+            if let Some((workspace, coding_root)) = &workspace {
+                let bound = bound(tx)?.unwrap_or_else(|| coding_root.clone());
+                tx.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('coding_root', ?1)", [bound])?;
                 tx.execute("INSERT INTO workspaces (id, revision) VALUES (?1, 0)", [workspace.as_str()])?;
             }
             tx.execute(
@@ -77,13 +81,21 @@ impl Ledger {
                     rows::name("session kind", &kind)?,
                     cwd,
                     if workspace.is_some() { "importing" } else { "active" },
-                    workspace.as_ref().map(WorkspaceId::as_str),
+                    workspace.as_ref().map(|(id, _)| id.as_str()),
                     now,
                 ],
             )?;
             Ok(())
         })
         .await
+    }
+
+    /// Reads the coding root below which the workspaces of this ledger lie; `None` while there are none.
+    ///
+    /// # Errors
+    /// An error of reading.
+    pub async fn coding_root(&self) -> Result<Option<String>, LedgerError> {
+        self.read(bound).await
     }
 
     /// Publishes an import as revision 1 and makes the session active, in one transaction.
@@ -288,6 +300,18 @@ impl Ledger {
     }
 }
 
+/// The coding root of the workspaces that there are; those that are gone bind nobody.
+fn bound(tx: &Transaction<'_>) -> Result<Option<String>, LedgerError> {
+    let sql = "SELECT value FROM meta WHERE key = 'coding_root' AND EXISTS (SELECT 1 FROM workspaces)";
+    if let Some(bound) = tx.query_row(sql, [], |row| row.get(0)).optional()? {
+        return Ok(Some(bound));
+    }
+    // A ledger of before that row tells by a revision: <coding root>/<workspace>/<revision>.
+    let root = tx.query_row("SELECT root FROM revisions LIMIT 1", [], |row| row.get::<_, String>(0));
+    let above = |root: String| Some(Path::new(&root).ancestors().nth(2)?.to_str()?.to_owned());
+    Ok(root.optional()?.and_then(above))
+}
+
 fn absent(id: &SessionId) -> LedgerError {
     LedgerError::Absent { kind: "session", id: id.to_string() }
 }
@@ -313,7 +337,7 @@ fn set_phase(tx: &Transaction<'_>, id: &SessionId, phase: &str) -> Result<(), Le
         return Err(LedgerError::Refused(Refusal::new(
             Code::Busy,
             format!("session {id} is being changed: the application {open} is not decided yet"),
-            "repeat in a moment; after a failure, restart the service first",
+            "repeat in a moment",
         )));
     }
     tx.execute("UPDATE sessions SET phase = ?2 WHERE id = ?1", params![id.as_str(), phase])?;

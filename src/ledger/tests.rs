@@ -36,7 +36,10 @@ fn tree() -> TreeManifest {
 
 async fn coding(ledger: &Ledger) -> (SessionId, WorkspaceId) {
     let (id, workspace) = (SessionId::fresh(), WorkspaceId::fresh());
-    ledger.begin_session(&id, SessionKind::Coding, "/p".into(), Some(workspace.clone())).await.unwrap();
+    ledger
+        .begin_session(&id, SessionKind::Coding, "/p".into(), Some((workspace.clone(), "/r".into())))
+        .await
+        .unwrap();
     let excluded = vec![Excluded { path: ".git".into(), reason: "metadata".into() }];
     let import = Import { root: "/r".into(), manifest: tree(), excluded };
     ledger.publish_import(&id, import).await.unwrap();
@@ -143,11 +146,37 @@ async fn ft5_a_stop_while_latched_keeps_the_log_for_the_thorough_check() {
 }
 
 #[tokio::test]
+async fn ws5_the_first_workspace_binds_the_coding_root_until_the_last_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = open(&dir);
+    let make = async |root: &str| {
+        let id = SessionId::fresh();
+        let workspace = Some((WorkspaceId::fresh(), root.to_owned()));
+        ledger.begin_session(&id, SessionKind::Coding, "/p".into(), workspace).await.unwrap();
+        id
+    };
+    let bound = async || ledger.coding_root().await.unwrap();
+    ledger.begin_session(&SessionId::fresh(), SessionKind::Ordinary, "/p".into(), None).await.unwrap();
+    assert_eq!(bound().await, None);
+    let (one, two) = (make("/a").await, make("/b").await);
+    for gone in [&one, &two] {
+        assert_eq!(bound().await.as_deref(), Some("/a"));
+        ledger.drop_session(gone).await.unwrap();
+    }
+    assert_eq!(bound().await, None);
+    make("/b").await;
+    assert_eq!(bound().await.as_deref(), Some("/b"));
+}
+
+#[tokio::test]
 async fn ses1_a_session_goes_through_its_phases_once() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = open(&dir);
     let half = (SessionId::fresh(), WorkspaceId::fresh());
-    ledger.begin_session(&half.0, SessionKind::Coding, "/h".into(), Some(half.1.clone())).await.unwrap();
+    ledger
+        .begin_session(&half.0, SessionKind::Coding, "/h".into(), Some((half.1.clone(), "/r".into())))
+        .await
+        .unwrap();
     let ordinary = SessionId::fresh();
     ledger.begin_session(&ordinary, SessionKind::Ordinary, "/o".into(), None).await.unwrap();
     let (id, workspace) = coding(&ledger).await;

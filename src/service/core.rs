@@ -49,6 +49,8 @@ pub(super) struct Core {
     /// Held by whoever settles or adopts runs that have no driver: at a start, after a failure of the
     /// ledger, or by order of a person. Else two of them could settle one run.
     pub settling: tokio::sync::Mutex<()>,
+    /// Told when an application stays undecided that a later attempt may decide on.
+    pub undecided: Arc<tokio::sync::Notify>,
     /// The task that opens the ledger again after a failure.
     pub mender: OnceLock<tokio::task::AbortHandle>,
     live: Mutex<HashMap<RunId, Live>>,
@@ -79,6 +81,7 @@ impl Core {
             started: jiff::Timestamp::now().to_string(),
             starting: Arc::default(),
             settling: tokio::sync::Mutex::default(),
+            undecided: Arc::default(),
             mender: OnceLock::new(),
             live: Mutex::new(HashMap::new()),
             applying: Mutex::default(),

@@ -2,7 +2,7 @@
 
 use super::core::{Core, blocking};
 use super::ports::Published;
-use super::sessions;
+use super::rules::kept_workspace_of;
 use super::types::WorkspaceDiff;
 use crate::domain::change::Base;
 use crate::domain::diff::Content;
@@ -21,7 +21,7 @@ pub(super) async fn diff(
     revision: Option<u32>,
 ) -> Result<WorkspaceDiff, Refusal> {
     let session = core.ledger.session(id).await?;
-    let workspace = session.workspace.ok_or_else(|| sessions::ordinary(id))?;
+    let workspace = kept_workspace_of(&session)?.clone();
     let port = core.workspaces()?;
     let (from, mut old) = published(core, &workspace.id, IMPORT).await?;
     let (to, mut new) = published(core, &workspace.id, revision.unwrap_or(workspace.revision)).await?;

@@ -3,11 +3,13 @@
 use super::core::{Core, blocking, to_the_end};
 use super::driver::Live;
 use super::publish::{self, Call, Published};
+use super::rules::kept_workspace_of;
 use super::types::{
     CancelReply, CreateSession, LogPart, MAX_LOG_PART, StartCommand, Status, WorkspaceDiff, WorkspaceView,
     settled,
 };
 use super::{diff, files, output, reconcile, refresh, sessions, start};
+use crate::domain::application::Blocked;
 use crate::domain::change::TreeChange;
 use crate::domain::digest::Digest;
 use crate::domain::files::{Answer, Request};
@@ -60,15 +62,18 @@ impl Service {
     /// Ends a session: nothing can be started in it, its workspace is kept.
     ///
     /// # Errors
-    /// `not_found`; `busy` while a run is live.
+    /// `not_found`; `busy` while a run is live or the workspace is changed; `not_ready` while a change that
+    /// was cut off cannot be decided on.
     pub async fn end_session(&self, id: &SessionId) -> Result<(), Refusal> {
-        Ok(self.core.ledger.end_session(id).await?)
+        let (core, id) = (Arc::clone(&self.core), id.clone());
+        to_the_end(async move { sessions::end(&core, &id).await }).await
     }
 
     /// Deletes a session, its workspace, its runs and their output.
     ///
     /// # Errors
-    /// `not_found`; `busy` while a run is live.
+    /// `not_found`; `busy` while a run is live or the workspace is changed; `not_ready` while a change that
+    /// was cut off cannot be decided on.
     pub async fn remove_session(&self, id: &SessionId) -> Result<(), Refusal> {
         let (core, id) = (Arc::clone(&self.core), id.clone());
         to_the_end(async move { sessions::remove(&core, &id).await }).await
@@ -77,17 +82,21 @@ impl Service {
     /// Answers a session's workspace and how its directory differs from the published revision.
     ///
     /// # Errors
-    /// `not_found`; `forbidden` for an ordinary session.
+    /// `not_found`; `forbidden` for an ordinary session; `workspace_changed` naming what no revision may
+    /// hold, and what is kept of blocked changes.
     pub async fn inspect_workspace(&self, id: &SessionId) -> Result<WorkspaceView, Refusal> {
         let session = self.core.ledger.session(id).await?;
-        let workspace = files::workspace_of(&session)?.clone();
+        let workspace = kept_workspace_of(&session)?.clone();
         let published = self.core.ledger.manifest(&workspace.id, workspace.revision).await?;
         let mut blocked = self.core.ledger.blocked_applications(&workspace.id).await?;
         let (port, root) = (self.core.workspaces()?, PathBuf::from(&workspace.root));
         let (observed, blocked) = blocking(move || {
             // A person who has seen to it deletes the directory.
             blocked.retain(|one| PathBuf::from(&one.kept).exists());
-            Ok((port.observe(&root)?, blocked))
+            match port.observe(&root) {
+                Ok(observed) => Ok((observed, blocked)),
+                Err(refusal) => Err(with_kept(refusal, &blocked)),
+            }
         })
         .await?;
         let changes = published.changes(&observed.manifest).into_iter();
@@ -369,6 +378,14 @@ impl Service {
         // At the bound more may have come; below it nothing was dropped.
         Ok(OutputSize { stored_bytes, total_bytes: stored_bytes, truncated: stored_bytes >= most })
     }
+}
+
+/// Tells with a refusal what is kept of blocked changes, of which the view would have told.
+fn with_kept(mut refusal: Refusal, blocked: &[Blocked]) -> Refusal {
+    for Blocked { intent, detail, kept } in blocked {
+        refusal.message.push_str(&format!("\n{} was blocked: {detail}; it is kept at {kept}", intent.id));
+    }
+    refusal
 }
 
 fn unobserved(run: &Run) -> Refusal {

@@ -3,6 +3,7 @@
 use super::core::{Core, blocking};
 use super::ports::WorkspacePort;
 use super::publish::{self, Call};
+use super::rules::{kept_workspace_of, workspace_of};
 use crate::domain::change::Base;
 use crate::domain::files::answer::{InspectAnswer, PatchAnswer, Patched};
 use crate::domain::files::page::Page;
@@ -12,21 +13,9 @@ use crate::domain::ids::{CallId, SessionId};
 use crate::domain::manifest::{Change, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use crate::domain::session::{Session, SessionKind, Workspace};
+use crate::domain::session::{Session, Workspace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-/// The workspace of a coding session.
-pub(super) fn workspace_of(session: &Session) -> Result<&Workspace, Refusal> {
-    let own = session.workspace.as_ref().filter(|_| session.kind == SessionKind::Coding);
-    own.ok_or_else(|| {
-        Refusal::new(
-            Code::Forbidden,
-            format!("session {} is an ordinary one; it has no workspace", session.id),
-            "make a coding session with `sal session create --coding`",
-        )
-    })
-}
 
 /// Does what is asked. Only a patch keeps a receipt for its call id.
 pub(super) async fn run(
@@ -36,7 +25,7 @@ pub(super) async fn run(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let session = core.ledger.session(id).await?;
-    let workspace = workspace_of(&session)?.clone();
+    let workspace = kept_workspace_of(&session)?.clone();
     let asked = match request {
         Request::Patch(asked) => return patch(core, &session, workspace, call, asked).await,
         asked => asked,
@@ -115,13 +104,7 @@ async fn patch(
     {
         return patched(core, &asked, before.workspace).await;
     }
-    if session.ended {
-        return Err(Refusal::new(
-            Code::Forbidden,
-            format!("session {} was ended; its workspace is only kept", session.id),
-            "make a new session from the project",
-        ));
-    }
+    workspace_of(session)?;
     let tree = core.ledger.manifest(&workspace.id, workspace.revision).await?;
     let (port, root) = (core.workspaces()?, PathBuf::from(&workspace.root));
     let base = Base { revision: workspace.revision, digest: workspace.digest };

@@ -3,6 +3,7 @@
 
 use super::rules::{named, workspace_of};
 use crate::domain::application::{Application, Call, Found, Intent, Survey};
+use crate::domain::digest::Digest;
 use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::Workspace;
@@ -52,6 +53,12 @@ pub fn check_current(workspace: &Workspace, revision: u32) -> Result<(), Refusal
         return Ok(());
     }
     Err(stale(workspace, &format!("revision {revision}")))
+}
+
+/// True when the revision after `revision` is the current one and holds what was reviewed on it: a refresh
+/// that is repeated.
+pub fn adopted(workspace: &Workspace, revision: u32, reviewed: &Digest) -> bool {
+    revision > 0 && workspace.revision == revision.saturating_add(1) && workspace.digest == *reviewed
 }
 
 fn stale(workspace: &Workspace, what: &str) -> Refusal {
@@ -122,7 +129,6 @@ pub fn conflict(intent: &Intent, source: &TreeManifest, base: &Found) -> Option<
 mod tests {
     use super::*;
     use crate::domain::application::Root;
-    use crate::domain::digest::Digest;
     use crate::domain::ids::{ApplicationId, CallId, SessionId, WorkspaceId};
     use crate::domain::manifest::FileEntry;
     use crate::domain::relpath::RelPath;

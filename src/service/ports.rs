@@ -49,6 +49,9 @@ pub struct Published {
 
 /// Workspaces on disk. All calls block, so the service makes them off its runtime threads.
 pub trait WorkspacePort: Send + Sync + 'static {
+    /// The canonical directory below which every workspace lies. A ledger is bound to one.
+    fn coding_root(&self) -> &Path;
+
     /// Imports `project` as revision 1 of `id`; a refusal leaves nothing behind.
     ///
     /// # Errors
@@ -58,7 +61,8 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// Reads what `root` holds now.
     ///
     /// # Errors
-    /// A refusal that names what cannot be read or exceeds a limit.
+    /// `workspace_changed` naming what no revision may hold; any other code when that cannot be told, as
+    /// when the disk fails or the process has no descriptor left.
     fn observe(&self, root: &Path) -> Result<Observation, Refusal>;
 
     /// Reads `files` of the revision in `root`: of each its published content, or why it is not to be had.
@@ -131,8 +135,18 @@ pub trait RevisionPort {
     /// The name is taken, or the disk failed.
     fn publish(&self, intent: &Intent) -> Result<(), Refusal>;
 
+    /// Puts what was written aside, and could not be synced, where [`RevisionPort::survey`] finds nothing of
+    /// it and only [`RevisionPort::discard`] does.
+    ///
+    /// # Errors
+    /// What could not be moved.
+    fn condemn(&self, intent: &Intent) -> Result<(), Refusal>;
+
     /// Looks where what was written is.
-    fn survey(&self, intent: &Intent) -> Survey;
+    ///
+    /// # Errors
+    /// Why that cannot be told.
+    fn survey(&self, intent: &Intent) -> Result<Survey, Refusal>;
 
     /// Removes what was written aside; there may be nothing.
     ///

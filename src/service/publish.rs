@@ -103,6 +103,9 @@ async fn apply_alone(core: &Arc<Core>, session: &SessionId, planned: Planned) ->
     let found = core.ledger.session(session).await?;
     let workspace = workspace_of(&found)?;
     let Planned { change, call, source } = planned;
+    if source != change.base.digest && journal::adopted(workspace, change.base.revision, &source) {
+        return Ok(Published { workspace: workspace.clone() });
+    }
     journal::check_current(workspace, change.base.revision)?;
     if source == workspace.digest {
         check_root(core, workspace).await?;
@@ -146,7 +149,7 @@ async fn check_root(core: &Core, workspace: &Workspace) -> Result<(), Refusal> {
 async fn carry_out(core: &Core, application: Application, change: TreeChange) -> Result<Workspace, Refusal> {
     let written = on_disk(core, &application, move |port, application| {
         at("stage", application, || port.stage(&application.intent, &change))?;
-        at("sync", application, || port.sync(&application.intent))
+        settle::durably(port, application, || at("sync", application, || port.sync(&application.intent)))
     })
     .await;
     let base = match written {
@@ -155,7 +158,10 @@ async fn carry_out(core: &Core, application: Application, change: TreeChange) ->
     };
     match base {
         Err(refusal) => return Err(give_up(core, &application, refusal).await),
-        Ok(Some(reason)) => return Err(settle::block(core, &application, reason).await?),
+        Ok(Some(reason)) => {
+            let blocked = settle::block(core, &application, reason).await;
+            return Err(blocked.unwrap_or_else(|refusal| undecided(core, &application, &refusal.message)));
+        }
         Ok(None) => {}
     }
     let renamed = on_disk(core, &application, |port, application| {
@@ -163,17 +169,24 @@ async fn carry_out(core: &Core, application: Application, change: TreeChange) ->
     })
     .await;
     if let Err(refusal) = renamed {
-        let survey = on_disk(core, &application, |port, application| Ok(port.survey(&application.intent)));
-        return match survey.await?.target {
-            Found::Absent => Err(give_up(core, &application, refusal).await),
+        let survey = on_disk(core, &application, |port, application| port.survey(&application.intent)).await;
+        let settled = match survey {
+            // It was not renamed.
+            Ok(survey) if survey.target == Found::Absent || survey.staged != Found::Absent => {
+                return Err(give_up(core, &application, refusal).await);
+            }
             // It has its name; whether for good is seen to once more.
-            _ => match settle::settle(core, application).await? {
-                Settled::Published(workspace) => Ok(workspace),
-                Settled::Refused(refusal) => Err(refusal),
-            },
+            Ok(_) => settle::settle(core, application.clone()).await,
+            Err(refusal) => Err(refusal),
+        };
+        return match settled {
+            Ok(Settled::Published(workspace)) => Ok(workspace),
+            Ok(Settled::Refused(refusal)) => Err(refusal),
+            Err(refusal) => Err(undecided(core, &application, &refusal.message)),
         };
     }
-    Ok(core.ledger.publish_application(&application.intent.id).await?)
+    let published = core.ledger.publish_application(&application.intent.id).await;
+    published.map_err(|error| undecided(core, &application, &error.to_string()))
 }
 
 /// How the base conflicts by now, if it does.
@@ -181,7 +194,7 @@ async fn look_again(core: &Core, application: &Application) -> Result<Option<Str
     let source = settle::source(core, application).await?;
     let (port, intent) = (core.workspaces()?, application.intent.clone());
     blocking(move || {
-        let base = settle::look(&*port, Path::new(&intent.base.root));
+        let base = settle::look(&*port, Path::new(&intent.base.root))?;
         Ok(journal::conflict(&intent, &source, &base))
     })
     .await
@@ -192,10 +205,28 @@ async fn look_again(core: &Core, application: &Application) -> Result<Option<Str
 async fn give_up(core: &Core, application: &Application, refusal: Refusal) -> Refusal {
     match settle::fail(core, application, &refusal.message).await {
         Ok(()) => refusal,
-        Err(more) => Refusal::new(
-            Code::NotReady,
-            format!("{}; nor could that be recorded: {}", refusal.message, more.message),
-            "read the workspace again before you repeat the change: it may be published later",
-        ),
+        Err(more) => {
+            let why = format!("{}; nor could that be recorded: {}", refusal.message, more.message);
+            undecided(core, application, &why)
+        }
     }
+}
+
+/// The refusal while it is not known what becomes of an application. It is decided on by the mender, if
+/// not by whoever changes the workspace next.
+fn undecided(core: &Core, application: &Application, why: &str) -> Refusal {
+    core.undecided.notify_one();
+    let Intent { call, target, .. } = &application.intent;
+    let hint = match call {
+        Some(call) => format!(
+            "the service finds out by itself; repeat the call {} with the same arguments: it answers what it \
+             published, or publishes it",
+            call.id
+        ),
+        None => {
+            "the service finds out by itself; read the workspace again before you repeat the change".into()
+        }
+    };
+    let message = format!("it is not known yet whether revision {} is published: {why}", target.revision);
+    Refusal::new(Code::NotReady, message, hint)
 }

@@ -13,7 +13,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Publishes what the current root holds, if that is exactly the reviewed `digest` on the reviewed
-/// `revision`; every file is copied from the root and checked while it is.
+/// `revision`; every file is copied from the root and checked while it is. A repeat answers what the first
+/// has adopted.
 pub(super) async fn refresh(
     core: &Arc<Core>,
     session: &SessionId,
@@ -23,6 +24,9 @@ pub(super) async fn refresh(
     core.readiness.check_open()?;
     let found = core.ledger.session(session).await?;
     let workspace = workspace_of(&found)?;
+    if journal::adopted(workspace, revision, digest) {
+        return Ok(workspace.clone());
+    }
     journal::check_current(workspace, revision)?;
     let (port, root) = (core.workspaces()?, PathBuf::from(&workspace.root));
     let observed = blocking(move || port.observe(&root)).await?.manifest;

@@ -5,7 +5,7 @@ use super::types::{MAX_COMMAND, StartCommand};
 use crate::domain::manifest::{Change, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use crate::domain::session::{Session, Workspace};
+use crate::domain::session::{Session, SessionKind, Workspace};
 use crate::ledger::{Grounds, Verdict};
 
 /// Most changed paths that a refusal names.
@@ -70,18 +70,26 @@ pub fn coding(grounds: &Grounds) -> Result<&Workspace, Refusal> {
 /// # Errors
 /// As [`coding`]'s.
 pub fn workspace_of(session: &Session) -> Result<&Workspace, Refusal> {
-    let id = &session.id;
     if session.ended {
         return Err(Refusal::new(
             Code::Forbidden,
-            format!("session {id} was ended; nothing can be started in it"),
+            format!("session {} was ended; its workspace is only kept", session.id),
             "make a new one with `sal session create --coding`",
         ));
     }
-    session.workspace.as_ref().ok_or_else(|| {
+    kept_workspace_of(session)
+}
+
+/// The workspace of a coding session, whether or not it was ended.
+///
+/// # Errors
+/// `forbidden` for an ordinary session.
+pub fn kept_workspace_of(session: &Session) -> Result<&Workspace, Refusal> {
+    let own = session.workspace.as_ref().filter(|_| session.kind == SessionKind::Coding);
+    own.ok_or_else(|| {
         Refusal::new(
             Code::Forbidden,
-            format!("session {id} is an ordinary one; it has no workspace to run commands in"),
+            format!("session {} is an ordinary one; it has no workspace", session.id),
             "make a coding session with `sal session create --coding`",
         )
     })

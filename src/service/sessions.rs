@@ -1,12 +1,15 @@
 //! Making, ending and removing sessions, with the directories that belong to them.
 
 use super::core::{Core, blocking};
+use super::settle::{self, Place};
 use super::types::CreateSession;
 use crate::domain::ids::{SessionId, WorkspaceId};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Session, SessionKind};
 use crate::ledger::{Import, Phase, Unfinished};
 use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Makes a session. The ids are committed before a directory bears them, so that whatever a crash
 /// leaves is found and removed at the next start.
@@ -26,7 +29,8 @@ pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, R
     }
     let port = core.workspaces()?;
     let workspace = WorkspaceId::fresh();
-    core.ledger.begin_session(&id, req.kind, cwd, Some(workspace.clone())).await?;
+    let below = (workspace.clone(), port.coding_root().display().to_string());
+    core.ledger.begin_session(&id, req.kind, cwd, Some(below)).await?;
     let imported = blocking(move || port.create(&workspace, &req.cwd)).await;
     match imported {
         Ok(imported) => {
@@ -41,19 +45,51 @@ pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, R
     }
 }
 
-/// The refusal of what only a coding session has.
-pub(super) fn ordinary(id: &SessionId) -> Refusal {
-    Refusal::new(
-        Code::Forbidden,
-        format!("session {id} is an ordinary one; it has no workspace"),
-        "make a coding session with `sal session create --coding`",
-    )
+/// Ends a session.
+pub(super) async fn end(core: &Arc<Core>, id: &SessionId) -> Result<(), Refusal> {
+    let _starting = core.starting.read().await;
+    let _place = decide_first(core, id).await?;
+    Ok(core.ledger.end_session(id).await?)
 }
 
 /// Removes a session: hidden first, then its files, then its rows.
-pub(super) async fn remove(core: &Core, id: &SessionId) -> Result<(), Refusal> {
-    let unfinished = core.ledger.begin_removal(id).await?;
+pub(super) async fn remove(core: &Arc<Core>, id: &SessionId) -> Result<(), Refusal> {
+    let unfinished = {
+        let _starting = core.starting.read().await;
+        let _place = decide_first(core, id).await?;
+        core.ledger.begin_removal(id).await?
+    };
     finish(core, unfinished).await
+}
+
+/// Decides on what a failure left undecided in the session's workspace, which would keep the session open.
+/// `None` if there is nothing to decide on, or somebody is about it.
+async fn decide_first(core: &Arc<Core>, id: &SessionId) -> Result<Option<Place>, Refusal> {
+    let Some(workspace) = core.ledger.session(id).await?.workspace else { return Ok(None) };
+    let Some(place) = Place::take(core, &workspace.id) else { return Ok(None) };
+    settle::settle_workspace(core, &place).await?;
+    Ok(Some(place))
+}
+
+/// Refuses a coding root other than that of the ledger's workspaces: recovery would look for what was
+/// published where it is not, and take it for lost.
+pub(super) async fn check_coding_root(core: &Core) -> Result<(), Refusal> {
+    let Some(port) = &core.workspaces else { return Ok(()) };
+    match core.ledger.coding_root().await? {
+        Some(bound) if Path::new(&bound) != port.coding_root() => Err(Refusal::new(
+            Code::Conflict,
+            format!(
+                "the workspaces of {} lie below the coding root {bound}, and the service was started with {}",
+                core.state.root().display(),
+                port.coding_root().display()
+            ),
+            format!(
+                "start it with --coding-root {bound} (a directory that was moved must be moved back), or with \
+                 another --state"
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Finishes what a stop left half made or half removed; doing it twice is no error.

@@ -43,23 +43,30 @@ impl Drop for Place {
     }
 }
 
-/// Decides on every application that is not decided and that nobody follows. One that a disk error keeps
-/// open stays so, and bars further ones in its workspace alone.
-pub(super) async fn settle_all(core: &Arc<Core>) -> Result<(), Refusal> {
+/// Decides on every application that is not decided and that nobody follows. One that an error keeps open
+/// bars further ones in its workspace alone; answers how many of them a later attempt may decide on.
+pub(super) async fn settle_all(core: &Arc<Core>) -> Result<usize, Refusal> {
+    let mut open = 0;
     for application in core.ledger.intended_applications().await? {
-        let Intent { id, workspace_id, .. } = application.intent;
-        if core.workspaces.is_none() {
-            tracing::warn!(application = %id, "it stays undecided: there is no coding root");
+        if let Err(refusal) = reach(core, &application.intent) {
+            tracing::warn!(application = %application.intent.id, %refusal, "it stays undecided");
             continue;
         }
-        let Some(place) = Place::take(core, &workspace_id) else { continue };
+        let Some(place) = Place::take(core, &application.intent.workspace_id) else {
+            // Whoever has it may be about to give up.
+            open += 1;
+            continue;
+        };
         match settle_workspace(core, &place).await {
             Ok(()) => {}
             Err(refusal) if core.ledger.latched().is_some() => return Err(refusal),
-            Err(refusal) => tracing::error!(application = %id, %refusal, "it stays undecided"),
+            Err(refusal) => {
+                tracing::error!(%refusal, "it is tried again");
+                open += 1;
+            }
         }
     }
-    Ok(())
+    Ok(open)
 }
 
 /// Decides on what is undecided in the workspace of `place`. It is read only now: who had the place before
@@ -68,7 +75,11 @@ pub(super) async fn settle_workspace(core: &Core, place: &Place) -> Result<(), R
     for application in core.ledger.intended_applications().await? {
         if application.intent.workspace_id == place.workspace {
             let id = application.intent.id.clone();
-            match settle(core, application).await? {
+            let settled = settle(core, application).await.map_err(|refusal| {
+                let message = format!("the application {id} is not decided yet: {}", refusal.message);
+                Refusal::new(Code::NotReady, message, refusal.hint)
+            });
+            match settled? {
                 Settled::Published(workspace) => {
                     tracing::info!(application = %id, revision = workspace.revision, "published");
                 }
@@ -82,10 +93,10 @@ pub(super) async fn settle_workspace(core: &Core, place: &Place) -> Result<(), R
 /// Decides on one application, whose place the caller has.
 pub(super) async fn settle(core: &Core, application: Application) -> Result<Settled, Refusal> {
     let source = source(core, &application).await?;
-    let (port, looked) = (core.workspaces()?, application.clone());
+    let (port, looked) = (reach(core, &application.intent)?, application.clone());
     let step = blocking(move || {
-        let survey = revisions(&port)?.survey(&looked.intent);
-        let base = look(&*port, Path::new(&looked.intent.base.root));
+        let survey = revisions(&port)?.survey(&looked.intent)?;
+        let base = look(&*port, Path::new(&looked.intent.base.root))?;
         Ok(plan(&looked, &source, &survey, &base))
     })
     .await?;
@@ -93,8 +104,8 @@ pub(super) async fn settle(core: &Core, application: Application) -> Result<Sett
         Step::Publish => {
             on_disk(core, &application, |port, application| {
                 // Whole in memory is not yet whole on disk.
-                if port.survey(&application.intent).staged != Found::Absent {
-                    port.sync(&application.intent)?;
+                if port.survey(&application.intent)?.staged != Found::Absent {
+                    durably(port, application, || port.sync(&application.intent))?;
                 }
                 at("settle.rename", application, || port.publish(&application.intent))
             })
@@ -157,12 +168,48 @@ pub(super) async fn source(core: &Core, application: &Application) -> Result<Tre
     Ok(core.ledger.manifest(&intent.workspace_id, intent.base.revision).await?)
 }
 
-/// What a published directory holds now.
-pub(super) fn look(port: &dyn WorkspacePort, root: &Path) -> Found {
+/// What a published directory holds now; an error says nothing about it.
+pub(super) fn look(port: &dyn WorkspacePort, root: &Path) -> Result<Found, Refusal> {
     match port.observe(root) {
-        Ok(seen) => Found::Tree(seen.manifest),
-        Err(refusal) => Found::Unfit(refusal.message),
+        Ok(seen) => Ok(Found::Tree(seen.manifest)),
+        Err(refusal) if refusal.code == Code::WorkspaceChanged => Ok(Found::Unfit(refusal.message)),
+        Err(refusal) => Err(refusal),
     }
+}
+
+/// The workspaces, if the directories of `intent` lie among them: elsewhere nothing of them would be found,
+/// which would be taken for a failure.
+fn reach(core: &Core, intent: &Intent) -> Result<Arc<dyn WorkspacePort>, Refusal> {
+    let roots = [&intent.base.root, &intent.target.root].map(Path::new);
+    let found = match &core.workspaces {
+        Some(port) if roots.iter().all(|root| root.starts_with(port.coding_root())) => {
+            return Ok(port.clone());
+        }
+        Some(port) => port.coding_root().display().to_string(),
+        None => "no coding root".to_owned(),
+    };
+    let [_, target] = roots;
+    // <coding root>/<workspace>/<revision>
+    let root = target.ancestors().nth(2).unwrap_or(target).display();
+    Err(Refusal::new(
+        Code::NotReady,
+        format!("the service was started with {found}, and {} lies below {root}", target.display()),
+        format!("restart the service with --coding-root {root}"),
+    ))
+}
+
+/// Makes what was written durable by `sync`. What could not be is put out of sight of recovery before
+/// anything else: its bytes may be in memory alone, and a second sync would not tell.
+pub(super) fn durably(
+    port: &dyn RevisionPort,
+    application: &Application,
+    sync: impl FnOnce() -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    sync().inspect_err(|_| {
+        if let Err(refusal) = port.condemn(&application.intent) {
+            tracing::error!(application = %application.intent.id, %refusal, "what may not be durable stays");
+        }
+    })
 }
 
 /// Runs one step on the directories of an application.

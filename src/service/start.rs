@@ -15,7 +15,11 @@ use crate::ledger::{Requested, Verdict};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Starts a command, or answers the original run of its key.
+/// Attempts of a start that names no revision, while publications get in between.
+const ATTEMPTS: usize = 8;
+
+/// Starts a command, or answers the original run of its key. One that names no revision means whichever is
+/// current, so a publication in between is no reason to refuse it.
 pub(super) async fn start(
     core: &Arc<Core>,
     session: &SessionId,
@@ -27,7 +31,24 @@ pub(super) async fn start(
         None => fresh_key()?,
     };
     req.step_key = Some(key.clone());
-    let grounds = core.ledger.grounds(session, &key).await?;
+    let mut attempts = if req.revision.is_some() { 1 } else { ATTEMPTS };
+    loop {
+        attempts -= 1;
+        match attempt(core, session, &key, req.clone()).await {
+            Err(refusal) if refusal.code == Code::StaleRevision && attempts > 0 => {}
+            done => return done,
+        }
+    }
+}
+
+/// Starts a command on the current revision, or on none.
+async fn attempt(
+    core: &Arc<Core>,
+    session: &SessionId,
+    key: &StepKey,
+    mut req: StartCommand,
+) -> Result<Run, Refusal> {
+    let grounds = core.ledger.grounds(session, key).await?;
     if let (Verdict::Original, Some(run)) = (decide(&grounds, &req, || gate(core))?, &grounds.existing) {
         return Ok(core.view(&run.intent.run_id).unwrap_or_else(|| run.clone()));
     }
@@ -39,7 +60,7 @@ pub(super) async fn start(
     check_unchanged(&manifest, &observed.manifest)?;
     // What was checked is what the transaction must still find.
     req.revision = Some(workspace.revision);
-    let (core, session) = (Arc::clone(core), session.clone());
+    let (core, session, key) = (Arc::clone(core), session.clone(), key.clone());
     to_the_end(async move { request_and_drive(core, session, key, req, workspace, manifest).await }).await
 }
 

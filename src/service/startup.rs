@@ -103,13 +103,17 @@ impl Opened {
 }
 
 impl Chosen {
-    /// Finishes half-made sessions, decides on applications that were cut off, settles what can be settled, adopts what lives.
+    /// Checks that the workspaces lie below the chosen coding root. Then finishes half-made sessions, decides
+    /// on applications that were cut off, settles what can be settled, adopts what lives.
     ///
     /// # Errors
-    /// The refusal of whatever could not be read or written.
+    /// `conflict` for another coding root; the refusal of whatever could not be read or written.
     pub async fn recover(self) -> Result<Recovered, Refusal> {
+        sessions::check_coding_root(&self.core).await?;
         sessions::finish_unfinished(&self.core).await?;
-        settle::settle_all(&self.core).await?;
+        if settle::settle_all(&self.core).await? > 0 {
+            self.core.undecided.notify_one();
+        }
         recovery::recover(&self.core).await?;
         Ok(Recovered { core: self.core })
     }

@@ -184,6 +184,8 @@ impl<'a> Live<'a> {
 
         let own = Namespaces::of("self").map_err(|e| Failure::new("namespaces", e))?;
         let spec = oci::spec(job).map_err(|e| Failure::new("spec", e))?;
+        // Each stage runs its own code; letting go in between keeps the sum of them from being resident.
+        sys::release_code_pages();
         let created = groups
             .enter()
             .map_err(|e| Failure::new("cgroup", e))
@@ -202,6 +204,7 @@ impl<'a> Live<'a> {
         groups.leave().map_err(|e| Failure::new("cgroup", e))?;
         let container = created?;
         drop(theirs);
+        sys::release_code_pages();
 
         let pid = container.pid().ok_or_else(|| Failure::new("create", "no process id"))?;
         let pidfd = rustix::process::Pid::from_raw(pid)

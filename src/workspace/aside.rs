@@ -5,7 +5,8 @@
 //! where the file system can clone them (FICLONE); it is never a hardlink, so nothing that is written to
 //! one revision shows in another.
 
-use super::{beneath, durable, hashing};
+use super::beneath::{self, Stack, is_ours, whole};
+use super::{durable, hashing};
 use crate::domain::change::TreeChange;
 use crate::domain::manifest::FileEntry;
 use crate::fault::{self, Side};
@@ -36,6 +37,14 @@ pub enum AsideError {
         /// The path.
         path: String,
     },
+    /// The base could not be read, which says nothing about what it holds.
+    #[error("the base {} could not be read: {source}", base.display())]
+    Read {
+        /// The base's directory.
+        base: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
     /// A file or directory could not be written.
     #[error("the revision could not be written at {}: {source}", path.display())]
     Write {
@@ -56,15 +65,12 @@ pub(super) fn write(base: &Path, change: &TreeChange, into: &Path) -> Result<(),
     rustix::fs::mkdir(into, Mode::RWXU).map_err(failed)?;
     let root = durable::open_directory(into).map_err(failed)?;
     rustix::fs::fchmod(&root, DIRECTORY).map_err(failed)?;
-    let mut aside = Aside {
-        base: base
-            .parent()
-            .and_then(|p| Some(p.canonicalize().ok()?.join(base.file_name()?)))
-            .and_then(|path| beneath::root(&path).ok())
-            .map(|root| Stack { root, open: Vec::new() }),
-        into: Stack { root, open: Vec::new() },
-        clones: true,
+    let unread = |errno: Errno| AsideError::Read { base: base.to_owned(), source: errno.into() };
+    let from = match beneath::revision(base) {
+        Err(errno) if is_ours(errno) => return Err(unread(errno)),
+        opened => opened.ok().map(Stack::new),
     };
+    let mut aside = Aside { base: from, into: Stack::new(root), clones: true };
     let mut written: BTreeMap<_, _> = change.written.iter().map(|(path, bytes)| (path, bytes)).collect();
     let (mut changed, mut contents, mut read) = (Vec::new(), Vec::new(), Vec::new());
     for file in change.target.files() {
@@ -72,7 +78,17 @@ pub(super) fn write(base: &Path, change: &TreeChange, into: &Path) -> Result<(),
         let failed = |source| AsideError::Write { path: at.clone(), source };
         fault::reach("stage.file", Side::Before, file.path.as_str()).map_err(failed)?;
         let given = written.remove(&file.path);
-        match aside.file(file, given.map(Vec::as_slice)).map_err(|errno| failed(errno.into()))? {
+        let source = match given {
+            Some(_) => None,
+            None => aside.source(file).map_err(unread)?,
+        };
+        let content = match (given, source) {
+            (None, None) => None,
+            (given, source) => Some(
+                aside.file(file, given.map(Vec::as_slice), source).map_err(|errno| failed(errno.into()))?,
+            ),
+        };
+        match content {
             Some(content) => {
                 contents.push(content);
                 read.push((file, given.is_some()));
@@ -83,7 +99,7 @@ pub(super) fn write(base: &Path, change: &TreeChange, into: &Path) -> Result<(),
     }
     for directory in change.target.empty_dirs() {
         let names: Vec<_> = directory.as_str().split('/').collect();
-        aside.into.make(&names).map_err(|errno| AsideError::Write {
+        make(&mut aside.into, &names).map_err(|errno| AsideError::Write {
             path: into.join(directory.as_str()),
             source: errno.into(),
         })?;
@@ -133,6 +149,13 @@ pub(super) fn modes_are_final(root: &Path) -> std::io::Result<bool> {
     Ok(true)
 }
 
+/// The directories that lead to a file, and its name.
+fn split(file: &FileEntry) -> Result<(Vec<&str>, &str), Errno> {
+    let mut names: Vec<_> = file.path.as_str().split('/').collect();
+    let name = names.pop().ok_or(Errno::INVAL)?;
+    Ok((names, name))
+}
+
 struct Aside {
     /// `None` when it cannot be opened: then every file of it counts as changed.
     base: Option<Stack>,
@@ -142,41 +165,43 @@ struct Aside {
 }
 
 impl Aside {
-    /// Writes a file and answers what was written; `None` when the base does not have it as it should.
-    fn file(&mut self, file: &FileEntry, given: Option<&[u8]>) -> Result<Option<Vec<u8>>, Errno> {
-        let mut names: Vec<_> = file.path.as_str().split('/').collect();
-        let name = names.pop().ok_or(Errno::INVAL)?;
-        let source = match given {
-            Some(_) => None,
-            None => match self.source(&names, name, file.length) {
-                Some(source) => Some(source),
-                None => return Ok(None),
-            },
-        };
-        let copy = beneath::create(self.into.make(&names)?.as_fd(), name)?;
+    /// Writes a file, from what is given or from `source`, and answers what was written.
+    fn file(
+        &mut self,
+        file: &FileEntry,
+        given: Option<&[u8]>,
+        source: Option<OwnedFd>,
+    ) -> Result<Vec<u8>, Errno> {
+        let (names, name) = split(file)?;
+        let copy = beneath::create(make(&mut self.into, &names)?.as_fd(), name)?;
         rustix::fs::fchmod(&copy, if file.executable { EXECUTABLE } else { PLAIN })?;
         let content = match (given, source) {
             (Some(bytes), _) => bytes.to_vec(),
             (None, Some(source)) => {
                 if self.clones && file.length > 0 && self.clone(&copy, &source)? {
                     // What was cloned is what is checked.
-                    return whole(&copy, file.length).map(Some);
+                    return whole(&copy, file.length);
                 }
                 whole(&source, file.length)?
             }
-            (None, None) => return Ok(None),
+            (None, None) => return Err(Errno::INVAL),
         };
         put(&copy, &content)?;
-        Ok(Some(content))
+        Ok(content)
     }
 
-    /// Opens a file of the base, if it is one of its own.
-    fn source(&mut self, names: &[&str], name: &str, length: u64) -> Option<OwnedFd> {
-        let parent = self.base.as_mut()?.find(names).ok()?;
-        let fd = beneath::file(parent.as_fd(), name).ok()?;
-        let stat = rustix::fs::fstat(&fd).ok()?;
+    /// Opens a file of the base; `None` when the base does not have it as it should, as one of its own.
+    fn source(&mut self, file: &FileEntry) -> Result<Option<OwnedFd>, Errno> {
+        let Some(base) = &mut self.base else { return Ok(None) };
+        let (names, name) = split(file)?;
+        let fd = match base.find(&names).and_then(|parent| beneath::file(parent.as_fd(), name)) {
+            Ok(fd) => fd,
+            Err(errno) if is_ours(errno) => return Err(errno),
+            Err(_) => return Ok(None),
+        };
+        let stat = rustix::fs::fstat(&fd)?;
         let own = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_nlink == 1;
-        (own && u64::try_from(stat.st_size).is_ok_and(|size| size == length)).then_some(fd)
+        Ok((own && u64::try_from(stat.st_size) == Ok(file.length)).then_some(fd))
     }
 
     /// Shares the blocks of `source` with `copy`; false where that cannot be had.
@@ -194,62 +219,18 @@ impl Aside {
     }
 }
 
-/// A directory and those below it that lead to the current one.
-struct Stack {
-    root: OwnedFd,
-    open: Vec<(String, OwnedFd)>,
-}
-
-impl Stack {
-    /// Goes to a directory that exists.
-    fn find(&mut self, names: &[&str]) -> Result<&OwnedFd, Errno> {
-        self.go(names, |parent, name| beneath::directory(parent.as_fd(), name))
-    }
-
-    /// Goes to a directory, and makes what is missing of its path.
-    fn make(&mut self, names: &[&str]) -> Result<&OwnedFd, Errno> {
-        self.go(names, |parent, name| {
-            match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(errno) => return Err(errno),
-            }
-            let made = beneath::directory(parent.as_fd(), name)?;
-            // By descriptor, since the umask of the caller takes bits from the mode of mkdir.
-            rustix::fs::fchmod(&made, DIRECTORY)?;
-            Ok(made)
-        })
-    }
-
-    fn go(
-        &mut self,
-        names: &[&str],
-        enter: impl Fn(&OwnedFd, &str) -> Result<OwnedFd, Errno>,
-    ) -> Result<&OwnedFd, Errno> {
-        let common = self.open.iter().zip(names).take_while(|((open, _), name)| open == **name).count();
-        self.open.truncate(common);
-        for name in &names[common..] {
-            let parent = self.open.last().map_or(&self.root, |(_, fd)| fd);
-            let fd = enter(parent, name)?;
-            self.open.push(((*name).to_owned(), fd));
-        }
-        Ok(self.open.last().map_or(&self.root, |(_, fd)| fd))
-    }
-}
-
-/// Reads a file from its start, at most one byte past `length`, which shows growth.
-fn whole(fd: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
-    let mut buffer = vec![0u8; usize::try_from(length).map_err(|_| Errno::FBIG)? + 1];
-    let mut filled = 0;
-    while filled < buffer.len() {
-        match rustix::io::pread(fd, &mut buffer[filled..], filled as u64) {
-            Ok(0) => break,
-            Ok(read) => filled += read,
-            Err(Errno::INTR) => {}
+/// Goes to a directory of ours, and makes what is missing of its path.
+fn make<'a>(into: &'a mut Stack, names: &[&str]) -> Result<&'a OwnedFd, Errno> {
+    into.go(names, |parent, name| {
+        match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(errno) => return Err(errno),
         }
-    }
-    buffer.truncate(filled);
-    Ok(buffer)
+        let made = beneath::directory(parent.as_fd(), name)?;
+        // By descriptor, since the umask of the caller takes bits from the mode of mkdir.
+        rustix::fs::fchmod(&made, DIRECTORY)?;
+        Ok(made)
+    })
 }
 
 /// Writes a whole content.

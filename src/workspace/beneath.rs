@@ -63,3 +63,67 @@ fn open(parent: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Er
 fn open(parent: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(parent.as_fd(), name, flags, Mode::empty())
 }
+
+/// True for an error that says nothing about the name: no descriptor or memory is left, the disk fails, or
+/// the kernel lacks the call. It is never evidence of a change.
+pub(super) fn is_ours(errno: Errno) -> bool {
+    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
+}
+
+/// Opens the directory of a revision. Its last component is ours and never a symlink; those above belong to
+/// the operator.
+pub(super) fn revision(path: &Path) -> Result<OwnedFd, Errno> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(Errno::INVAL) };
+    let parent = parent.canonicalize().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    root(&parent.join(name))
+}
+
+/// A directory and those below it that lead to the current one.
+pub(super) struct Stack {
+    root: OwnedFd,
+    open: Vec<(String, OwnedFd)>,
+}
+
+impl Stack {
+    /// A stack at `root`.
+    pub(super) fn new(root: OwnedFd) -> Self {
+        Self { root, open: Vec::new() }
+    }
+
+    /// Goes to a directory that exists.
+    pub(super) fn find(&mut self, names: &[&str]) -> Result<&OwnedFd, Errno> {
+        self.go(names, |parent, name| directory(parent.as_fd(), name))
+    }
+
+    /// Goes to a directory; `enter` opens each that is not open yet.
+    pub(super) fn go(
+        &mut self,
+        names: &[&str],
+        enter: impl Fn(&OwnedFd, &str) -> Result<OwnedFd, Errno>,
+    ) -> Result<&OwnedFd, Errno> {
+        let common = self.open.iter().zip(names).take_while(|((open, _), name)| open == **name).count();
+        self.open.truncate(common);
+        for name in &names[common..] {
+            let parent = self.open.last().map_or(&self.root, |(_, fd)| fd);
+            let fd = enter(parent, name)?;
+            self.open.push(((*name).to_owned(), fd));
+        }
+        Ok(self.open.last().map_or(&self.root, |(_, fd)| fd))
+    }
+}
+
+/// Reads a file from its start, at most one byte past `length`, which shows growth.
+pub(super) fn whole(fd: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
+    let mut buffer = vec![0u8; usize::try_from(length).map_err(|_| Errno::FBIG)? + 1];
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match rustix::io::pread(fd, &mut buffer[filled..], filled as u64) {
+            Ok(0) => break,
+            Ok(read) => filled += read,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    buffer.truncate(filled);
+    Ok(buffer)
+}

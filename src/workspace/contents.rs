@@ -1,120 +1,71 @@
 //! The bytes of published files, read beneath the descriptor of their root and checked against the
-//! manifest (WS.4, WS.6).
+//! manifest (WS.4, WS.6): what an editor left there is never taken for a revision's content.
 
-use super::{beneath, hashing};
+use super::beneath::{self, Stack, is_ours, whole};
+use super::hashing;
+use super::observe::ObserveError;
 use crate::domain::manifest::FileEntry;
-use crate::domain::relpath::RelPath;
-use rustix::fs::{AtFlags, FileType, Stat};
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-
-/// A published root that cannot be opened.
-#[derive(Debug, thiserror::Error)]
-#[error("the workspace root {} cannot be opened: {source}", path.display())]
-pub struct ContentsError {
-    /// The root.
-    pub path: PathBuf,
-    /// The system's error.
-    pub source: std::io::Error,
-}
+use std::os::fd::AsFd as _;
+use std::path::Path;
 
 /// Reads each of `wanted` below `root`, in order; `None` for one that is not there as published, because
 /// an editor wrote into the directory. Whatever is raced or swapped meanwhile, the bytes given are those
 /// of the entry's digest.
 ///
 /// # Errors
-/// [`ContentsError`].
-pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Option<Vec<u8>>>, ContentsError> {
-    let unopened = |source| ContentsError { path: root.to_owned(), source };
-    let (Some(parent), Some(name)) = (root.parent(), root.file_name()) else {
-        return Err(unopened(Errno::INVAL.into()));
-    };
-    // The last component is ours and never a symlink; those above belong to the operator.
-    let path = parent.canonicalize().map_err(unopened)?.join(name);
-    let root = beneath::root(&path).map_err(|errno| unopened(errno.into()))?;
-    let mut below = Below::of(root.as_fd());
+/// [`ObserveError`].
+pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Option<Vec<u8>>>, ObserveError> {
+    Ok(each(root, wanted)?.into_iter().map(|one| one.ok().map(|(content, _)| content)).collect())
+}
+
+/// A content, and what fstat(2) said of its file before it was read; or why it is not to be had.
+pub(super) type Read = Result<(Vec<u8>, Stat), String>;
+
+/// Reads each of `wanted` below `root`: its published bytes, or why they are not there.
+///
+/// # Errors
+/// [`ObserveError`].
+pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Read>, ObserveError> {
+    let mut below = Stack::new(beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?);
     let mut read = Vec::with_capacity(wanted.len());
     for entry in wanted {
-        match below.read(entry) {
-            Ok(bytes) => read.push(bytes),
-            Err(errno) if is_ours(errno) => return Err(unopened(errno.into())),
-            // Nothing has the digest of a published file but its own content.
-            Err(_) => read.push(None),
-        }
+        let content = content(&mut below, entry);
+        let ours = |errno| ObserveError::of(&root.join(entry.path.as_str()), errno);
+        read.push(content.map_err(ours)?);
     }
-    let present: Vec<Vec<u8>> = read.iter_mut().map(|bytes| bytes.take().unwrap_or_default()).collect();
-    let digests = hashing::hash_all(&present);
-    let checked = wanted.iter().zip(present).zip(digests);
-    let checked = checked.map(|((entry, bytes), digest)| {
-        (entry.length == bytes.len() as u64 && entry.content == digest).then_some(bytes)
+    let had: Vec<&[u8]> = read.iter().flatten().map(|(content, _)| content.as_slice()).collect();
+    let mut digests = hashing::hash_all(&had).into_iter();
+    let checked = wanted.iter().zip(read).map(|(entry, content)| {
+        let content = content?;
+        let same = content.0.len() as u64 == entry.length && digests.next().as_ref() == Some(&entry.content);
+        if same { Ok(content) } else { Err("it holds something else".to_owned()) }
     });
     Ok(checked.collect())
 }
 
-/// True for an error that says nothing about the file.
-fn is_ours(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
-}
-
-/// An open root, and the open directories on the way to the file that was read last.
-pub(super) struct Below<'a> {
-    root: BorrowedFd<'a>,
-    open: Vec<(String, OwnedFd)>,
-}
-
-impl<'a> Below<'a> {
-    pub(super) fn of(root: BorrowedFd<'a>) -> Self {
-        Self { root, open: Vec::new() }
-    }
-
-    /// Opens a file for reading; it may be anything.
-    pub(super) fn file(&mut self, path: &RelPath) -> Result<OwnedFd, Errno> {
-        let (directory, name) = split(path);
-        beneath::file(self.directory(directory)?, name)
-    }
-
-    /// What lies under the name of `path`, not followed.
-    pub(super) fn stat(&mut self, path: &RelPath) -> Result<Stat, Errno> {
-        let (directory, name) = split(path);
-        rustix::fs::statat(self.directory(directory)?, name, AtFlags::SYMLINK_NOFOLLOW)
-    }
-
-    /// Gives at most one byte more than the entry has; `None` for what is no regular file.
-    fn read(&mut self, entry: &FileEntry) -> Result<Option<Vec<u8>>, Errno> {
-        let file = self.file(&entry.path)?;
-        if FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Ok(None);
-        }
-        let most = usize::try_from(entry.length).unwrap_or(usize::MAX).saturating_add(1);
-        let mut buffer = vec![0; most];
-        let mut filled = 0;
-        while filled < most {
-            match rustix::io::read(&file, buffer.get_mut(filled..).unwrap_or_default()) {
-                Ok(0) => break,
-                Ok(read) => filled += read,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(errno),
-            }
-        }
-        buffer.truncate(filled);
-        Ok(Some(buffer))
-    }
-
-    fn directory(&mut self, path: &str) -> Result<BorrowedFd<'_>, Errno> {
-        let names: Vec<&str> = path.split('/').filter(|name| !name.is_empty()).collect();
-        let shared = self.open.iter().zip(&names).take_while(|((open, _), name)| open == *name).count();
-        self.open.truncate(shared);
-        for name in names.get(shared..).unwrap_or_default() {
-            let parent = self.open.last().map_or(self.root, |(_, fd)| fd.as_fd());
-            let opened = beneath::directory(parent, name)?;
-            self.open.push(((*name).to_owned(), opened));
-        }
-        Ok(self.open.last().map_or(self.root, |(_, fd)| fd.as_fd()))
+/// Reads a file if it is a regular one of the published length. The outer error says nothing about it.
+fn content(below: &mut Stack, entry: &FileEntry) -> Result<Read, Errno> {
+    match regular(below, entry) {
+        Err(errno) if is_ours(errno) => Err(errno),
+        Err(Errno::LOOP | Errno::NOTDIR) => Ok(Err("a name of its path is a symlink or no directory".into())),
+        Err(Errno::NOENT) => Ok(Err("it is not there".into())),
+        Err(other) => Ok(Err(std::io::Error::from(other).to_string())),
+        Ok(read) => Ok(read),
     }
 }
 
-/// The directory of a path, and its last name.
-fn split(path: &RelPath) -> (&str, &str) {
-    path.as_str().rsplit_once('/').unwrap_or(("", path.as_str()))
+fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Read, Errno> {
+    let mut names: Vec<_> = entry.path.as_str().split('/').collect();
+    let name = names.pop().unwrap_or_default();
+    let file = beneath::file(below.find(&names)?.as_fd(), name)?;
+    let stat = rustix::fs::fstat(&file)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Ok(Err("it is no regular file".into()));
+    }
+    if u64::try_from(stat.st_size) != Ok(entry.length) {
+        return Ok(Err(format!("it has {} bytes; {} were published", stat.st_size, entry.length)));
+    }
+    Ok(Ok((whole(&file, entry.length)?, stat)))
 }

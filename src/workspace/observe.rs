@@ -1,6 +1,6 @@
 //! Observation: what a published root holds now (WS.6, CMD.3).
 
-use super::beneath;
+use super::beneath::{self, is_ours};
 use super::policy::{Limits, printable};
 use super::refused::Refusals;
 use super::walk::{self, Sink};
@@ -10,7 +10,6 @@ use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::{Excluded, PathChange};
 use rustix::io::Errno;
 use std::convert::Infallible;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// What a root holds now.
@@ -26,18 +25,49 @@ pub struct Observed {
 
 /// A root that cannot be observed.
 #[derive(Debug, thiserror::Error)]
-#[error("the workspace root {} cannot be opened: {source}", path.display())]
-pub struct ObserveError {
-    /// The root.
-    pub path: PathBuf,
-    /// The system's error.
-    pub source: std::io::Error,
+pub enum ObserveError {
+    /// It cannot be opened.
+    #[error("the workspace root {} cannot be opened: {source}", path.display())]
+    Root {
+        /// The root.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// The system failed, which says nothing about what the root holds.
+    #[error("what {} holds cannot be told: {error}", path.display())]
+    Fault {
+        /// The root, or a path below it.
+        path: PathBuf,
+        /// The system's error.
+        error: String,
+    },
+}
+
+impl ObserveError {
+    /// What an error of opening `path` is.
+    pub(super) fn of(path: &Path, errno: Errno) -> Self {
+        let (path, source) = (path.to_owned(), std::io::Error::from(errno));
+        if is_ours(errno) {
+            Self::Fault { path, error: source.to_string() }
+        } else {
+            Self::Root { path, source }
+        }
+    }
 }
 
 impl From<&ObserveError> for Refusal {
     fn from(error: &ObserveError) -> Self {
-        let hint = "restore the directory, or end the session and import the project again";
-        Self::new(Code::WorkspaceChanged, error.to_string(), hint)
+        let (code, hint) = match error {
+            ObserveError::Root { .. } => (
+                Code::WorkspaceChanged,
+                "restore the directory, or end the session and import the project again",
+            ),
+            ObserveError::Fault { .. } => {
+                (Code::Internal, "check the disk and the service's limit of open files, then try again")
+            }
+        };
+        Self::new(code, error.to_string(), hint)
     }
 }
 
@@ -67,20 +97,14 @@ impl Observed {
 /// Reads and hashes every file below `root`, by the same walk as an import.
 ///
 /// # Errors
-/// [`ObserveError`] when `root` itself is missing, no directory or a symlink.
+/// [`ObserveError`] when `root` itself is missing, no directory or a symlink, or when the system fails.
 pub fn observe(root: &Path, limits: &Limits) -> Result<Observed, ObserveError> {
-    let Ok(walked) = walk::walk(open(root)?, limits, &mut ReadOnly);
+    let opened = beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?;
+    let Ok(walked) = walk::walk(opened, limits, &mut ReadOnly);
+    if let Some((path, error)) = walked.refused.fault() {
+        return Err(ObserveError::Fault { path: root.join(path), error: error.to_owned() });
+    }
     Ok(Observed { manifest: walked.manifest, excluded: walked.excluded, refused: walked.refused })
-}
-
-/// Opens the directory of a revision.
-pub(super) fn open(root: &Path) -> Result<OwnedFd, ObserveError> {
-    let failed = |source| ObserveError { path: root.to_owned(), source };
-    let parent = root.parent().ok_or_else(|| failed(Errno::INVAL.into()))?;
-    let name = root.file_name().ok_or_else(|| failed(Errno::INVAL.into()))?;
-    // The last component is ours and never a symlink; those above belong to the operator.
-    let path = parent.canonicalize().map_err(failed)?.join(name);
-    beneath::root(&path).map_err(|errno| failed(errno.into()))
 }
 
 struct ReadOnly;

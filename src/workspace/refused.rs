@@ -60,6 +60,11 @@ pub enum Kind {
         /// The system's error.
         error: String,
     },
+    /// The system failed, which says nothing about the path.
+    Fault {
+        /// The system's error.
+        error: String,
+    },
     /// It changed, or was replaced, while it was read.
     Changed,
     /// It is an excluded name, which may not be made in a workspace.
@@ -101,6 +106,7 @@ impl Refused {
             Kind::NotUtf8 => "rename it to a UTF-8 name",
             Kind::ControlCharacter => "rename it without control characters",
             Kind::Unreadable { .. } => "make it readable to you, or move it out of the project",
+            Kind::Fault { .. } => "check the disk and the limit of open files, then try again",
             Kind::Changed => "stop what writes to the project and try again",
             Kind::Excluded { .. } => "use another name",
             Kind::Limit { name, .. } => match name {
@@ -130,6 +136,7 @@ impl std::fmt::Display for Refused {
             Kind::NotUtf8 => write!(f, "the name '{path}' is not UTF-8"),
             Kind::ControlCharacter => write!(f, "the name '{path}' holds a control character"),
             Kind::Unreadable { error } => write!(f, "'{path}' is unreadable: {error}"),
+            Kind::Fault { error } => write!(f, "'{path}' could not be read: {error}"),
             Kind::Changed => write!(f, "'{path}' changed while it was read"),
             Kind::Excluded { reason } => write!(f, "'{path}' is an excluded name ({reason})"),
             Kind::Limit { name, figure, at_least, limit } => {
@@ -187,6 +194,8 @@ impl Special {
 pub struct Refusals {
     listed: Vec<Refused>,
     total: u64,
+    /// Path and error of the first [`Kind::Fault`], listed or not.
+    fault: Option<(String, String)>,
 }
 
 impl Refusals {
@@ -195,10 +204,19 @@ impl Refusals {
 
     /// Adds one.
     pub fn push(&mut self, path: impl Into<String>, kind: Kind) {
+        let path = path.into();
         self.total += 1;
-        if self.listed.len() < Self::LISTED {
-            self.listed.push(Refused { path: path.into(), kind });
+        if let (Kind::Fault { error }, None) = (&kind, &self.fault) {
+            self.fault = Some((path.clone(), error.clone()));
         }
+        if self.listed.len() < Self::LISTED {
+            self.listed.push(Refused { path, kind });
+        }
+    }
+
+    /// Path and error of the first that was refused because the system failed.
+    pub fn fault(&self) -> Option<(&str, &str)> {
+        self.fault.as_ref().map(|(path, error)| (path.as_str(), error.as_str()))
     }
 
     /// The paths that are listed, in the order in which they were met.

@@ -11,16 +11,16 @@
 //! show, so a file is remembered only [`SETTLED`] after its last (git's "racily clean" entries). Stores
 //! through a shared mapping that was written to before may not show until the kernel writes them back.
 
-use super::contents::Below;
-use super::observe::{self, ObserveError};
-use super::published;
+use super::beneath::{self, Stack};
+use super::observe::ObserveError;
+use super::{contents, published};
 use crate::domain::digest::Digest;
 use crate::domain::manifest::FileEntry;
 use crate::domain::refusal::Refusal;
 use crate::domain::relpath::RelPath;
-use rustix::fs::Stat;
+use rustix::fs::{AtFlags, Stat};
+use rustix::io::Errno;
 use std::collections::HashMap;
-use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -98,28 +98,31 @@ impl Remembered {
         root: &Path,
         files: &[FileEntry],
     ) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, ObserveError> {
-        let open = observe::open(root)?;
-        let mut below = Below::of(open.as_fd());
+        let open = beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?;
+        let mut below = Stack::new(open);
         let known = self.of(root);
         let held: Vec<Option<Arc<[u8]>>> = files
             .iter()
             .map(|file| {
                 let known = known.get(&file.path).filter(|known| known.digest == file.content)?;
-                let now = below.stat(&file.path).ok()?;
+                let now = stat(&mut below, &file.path).ok()?;
                 (Seen::of(&now) == known.seen).then(|| known.content.clone())
             })
             .collect();
         drop(known);
         let missing = files.iter().zip(&held).filter(|(_, held)| held.is_none());
-        let missing: Vec<FileEntry> = missing.map(|(file, _)| file.clone()).collect();
+        let missing: Vec<&FileEntry> = missing.map(|(file, _)| file).collect();
         // Before the first is looked at: what changes from here on has a later ctime.
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mut read = published::verified(open.as_fd(), &missing).into_iter();
+        let mut read = contents::each(root, &missing)?.into_iter();
         let mut new = Vec::new();
         let all = files.iter().zip(held).map(|(file, held)| match (held, &mut read) {
             (Some(content), _) => Ok(content),
             (None, read) => {
-                let (content, stat) = read.next().unwrap_or_else(|| Err(unread(file)))?;
+                let (content, stat) = read
+                    .next()
+                    .unwrap_or_else(|| Err("it could not be read".to_owned()))
+                    .map_err(|why| published::changed(&file.path, &why))?;
                 let (seen, content) = (Seen::of(&stat), Arc::<[u8]>::from(content));
                 if seen.is_settled(now) {
                     let (digest, content) = (file.content.clone(), content.clone());
@@ -164,8 +167,11 @@ impl Root {
     }
 }
 
-fn unread(file: &FileEntry) -> Refusal {
-    published::changed(&file.path, "it could not be read")
+/// What lies under the name of `path`, not followed.
+fn stat(below: &mut Stack, path: &RelPath) -> Result<Stat, Errno> {
+    let mut names: Vec<_> = path.as_str().split('/').collect();
+    let name = names.pop().unwrap_or_default();
+    rustix::fs::statat(below.find(&names)?, name, AtFlags::SYMLINK_NOFOLLOW)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 
 use super::admission;
 use super::aside::{self, AsideError};
+use super::beneath::is_ours;
 use super::durable;
 use super::import::check_space;
-use super::observe::observe;
-use super::store::{STAGING, Store, StoreError, io, remove};
+use super::observe::{ObserveError, observe};
+use super::store::{STAGING, Store, StoreError, io, list, remove, swept};
 use crate::domain::application::{Found, Intent, Survey};
 use crate::domain::change::TreeChange;
 use crate::domain::ids::{ApplicationId, WorkspaceId};
@@ -23,8 +24,8 @@ impl Store {
     /// Gives the directory of a revision to be, if a tree like `target` may be one and there is room.
     ///
     /// # Errors
-    /// [`StoreError::Revisions`], [`StoreError::Refused`], [`StoreError::Kept`], no free space, or a name
-    /// that is taken.
+    /// [`StoreError::Revisions`], [`StoreError::Refused`], [`StoreError::Kept`], [`StoreError::Taken`], or no
+    /// free space.
     pub fn room(
         &self,
         id: &WorkspaceId,
@@ -41,7 +42,7 @@ impl Store {
         }
         let (kept, limit) = (self.kept_bytes(id)?, limits.kept_bytes);
         if kept.saturating_add(target.total_bytes()) > limit {
-            return Err(StoreError::Kept { id: id.clone(), path: self.workspace(id), kept, limit });
+            return Err(self.kept_too_much(id, kept)?);
         }
         let files = target.files().len() as u64;
         // Each file may need a directory of its own for each component of its path, but no more than the
@@ -50,7 +51,7 @@ impl Store {
         let root = self.root(id, revision);
         match root.symlink_metadata() {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(root),
-            Ok(_) => Err(io("publishing", &root)(Errno::EXIST)),
+            Ok(_) => Err(StoreError::Taken { path: root }),
             Err(error) => Err(io("publishing", &root)(error)),
         }
     }
@@ -77,23 +78,43 @@ impl Store {
     /// durability is made sure.
     ///
     /// # Errors
-    /// The name is taken, or the disk failed; whether the rename is durable is then unknown.
+    /// [`StoreError::Taken`], or the disk failed; whether the rename is durable is then unknown.
     pub fn publish_aside(&self, intent: &Intent) -> Result<(), StoreError> {
         let (from, to) = self.names(intent);
         match durable::rename_new(&from, &to) {
             Ok(()) => {}
             Err(Errno::NOENT) if to.is_dir() => {}
+            Err(Errno::EXIST) => return Err(StoreError::Taken { path: to }),
             Err(errno) => return Err(io("publishing", &to)(errno)),
         }
         self.sync_workspace(intent)
     }
 
-    /// Removes what was written aside; there may be nothing.
+    /// Renames what was written aside and could not be synced: the system may hold its bytes in memory
+    /// alone, and tells of that once. Under its new name a survey finds nothing of it.
+    ///
+    /// # Errors
+    /// A failed file operation.
+    pub fn condemn_aside(&self, intent: &Intent) -> Result<(), StoreError> {
+        let (aside, condemned) = (self.aside(&intent.workspace_id, &intent.id), self.condemned(intent));
+        match durable::rename_new(&aside, &condemned) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(io("putting aside", &aside)(errno)),
+        }
+    }
+
+    /// Removes what was written aside, condemned or not; there may be nothing.
     ///
     /// # Errors
     /// A failed file operation.
     pub fn discard_aside(&self, intent: &Intent) -> Result<(), StoreError> {
+        remove(&self.condemned(intent))?;
         remove(&self.aside(&intent.workspace_id, &intent.id))
+    }
+
+    /// Where what could not be synced lies until it is removed. A sweep may remove it too.
+    fn condemned(&self, intent: &Intent) -> PathBuf {
+        self.workspace(&intent.workspace_id).join(format!("{STAGING}bad-{}", intent.id))
     }
 
     /// Sees that what was written for an application lies under the application's own name, out of the
@@ -111,25 +132,48 @@ impl Store {
     }
 
     /// Looks where what was written for an application is.
-    pub fn survey(&self, intent: &Intent) -> Survey {
+    ///
+    /// # Errors
+    /// Why that cannot be told: the system failed.
+    pub fn survey(&self, intent: &Intent) -> Result<Survey, StoreError> {
         let (aside, target) = self.names(intent);
-        Survey { staged: self.found(&aside), target: self.found(&target) }
+        Ok(Survey { staged: self.found(&aside)?, target: self.found(&target)? })
     }
 
-    fn found(&self, path: &Path) -> Found {
+    fn found(&self, path: &Path) -> Result<Found, StoreError> {
+        let unfit = |error: std::io::Error| match Errno::from_io_error(&error) {
+            Some(errno) if !is_ours(errno) => Ok(Found::Unfit(format!("{}: {error}", path.display()))),
+            _ => Err(io("looking at", path)(error)),
+        };
         match path.symlink_metadata() {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Found::Absent,
-            Err(error) => return Found::Unfit(format!("{}: {error}", path.display())),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Found::Absent),
+            Err(error) => return unfit(error),
             Ok(_) => {}
         }
-        match (observe(path, self.limits()), aside::modes_are_final(path)) {
-            (Ok(seen), Ok(true)) if seen.refused.is_empty() && seen.excluded.is_empty() => {
-                Found::Tree(seen.manifest)
-            }
-            (Ok(seen), Ok(_)) => Found::Unfit(format!("{} is not whole: {}", path.display(), seen.refused)),
-            (Err(error), _) => Found::Unfit(error.to_string()),
-            (_, Err(error)) => Found::Unfit(format!("{}: {error}", path.display())),
+        let seen = match observe(path, self.limits()) {
+            Ok(seen) => seen,
+            Err(error @ ObserveError::Root { .. }) => return Ok(Found::Unfit(error.to_string())),
+            Err(error @ ObserveError::Fault { .. }) => return Err(error.into()),
+        };
+        match aside::modes_are_final(path) {
+            Ok(true) if seen.refused.is_empty() && seen.excluded.is_empty() => Ok(Found::Tree(seen.manifest)),
+            Ok(_) => Ok(Found::Unfit(format!("{} is not whole: {}", path.display(), seen.refused))),
+            Err(error) => unfit(error),
         }
+    }
+
+    /// The error when a workspace keeps `kept` bytes. Asked while nothing of it is undecided, so whatever
+    /// bears an application's name is kept of a blocked one.
+    fn kept_too_much(&self, id: &WorkspaceId, kept: u64) -> Result<StoreError, StoreError> {
+        let (path, limit) = (self.workspace(id), self.limits().kept_bytes);
+        let aside = |name: &std::ffi::OsStr| {
+            let name = name.to_str().and_then(|name| name.strip_prefix(STAGING));
+            name.is_some_and(|name| !swept(name))
+        };
+        let mut blocked: Vec<_> =
+            list(&path)?.iter().filter(|e| aside(&e.file_name())).map(std::fs::DirEntry::path).collect();
+        blocked.sort();
+        Ok(StoreError::Kept { id: id.clone(), path, kept, limit, blocked })
     }
 
     fn names(&self, intent: &Intent) -> (PathBuf, PathBuf) {

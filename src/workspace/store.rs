@@ -5,19 +5,21 @@
 //!    ws-…/                           one workspace
 //!      r00001/ r00002/ …             published revisions, never rewritten
 //!      .staging-r00001/              an import, written aside; renamed when synced
-//!      .staging-app-…/               an application's revision, written aside (`revise`)
+//!      .staging-app-…/               an application's revision, written aside, or kept (`revise`)
+//!      .staging-bad-app-…/           one that could not be synced, on its way out
 //!    .removing-ws-…/                 a workspace on its way out
 //! ```
 //! Publish = write aside, one syncfs, rename to a name that must be new, sync the parent. A crash
 //! leaves at most a staging directory: an import's is removed by [`Store::sweep_staging`], an
-//! application's is decided on by the journal that names it. Everyone who stages
-//! holds a shared lock on the coding root (flock(2), freed by the kernel when its holder dies); a
-//! sweep needs it alone, so services that share a coding root do not sweep each other's work.
+//! application's is decided on by the journal that names it, and no sweep touches it. An import holds a
+//! shared lock on the coding root (flock(2), freed by the kernel when its holder dies), and a sweep needs
+//! it alone, so services that share a coding root do not sweep each other's imports.
 
 use super::aside::AsideError;
 use super::coding_root::{CodingRoot, RootError, check_root};
 use super::durable;
 use super::import::{ImportError, Imported, import};
+use super::observe::ObserveError;
 use super::policy::Limits;
 use super::refused::Refusals;
 use crate::domain::ids::{ApplicationId, WorkspaceId};
@@ -48,6 +50,15 @@ pub enum StoreError {
     /// A revision to be.
     #[error(transparent)]
     Aside(#[from] AsideError),
+    /// What a directory holds cannot be told.
+    #[error(transparent)]
+    Observe(#[from] ObserveError),
+    /// The name of the revision to be is in use.
+    #[error("there is another directory at {}, where the next revision goes", path.display())]
+    Taken {
+        /// The name.
+        path: PathBuf,
+    },
     /// A tree that may not be a revision.
     #[error("the tree cannot be a revision:\n{refused}")]
     Refused {
@@ -75,6 +86,8 @@ pub enum StoreError {
         kept: u64,
         /// [`Limits::kept_bytes`].
         limit: u64,
+        /// What is kept there of changes that were blocked.
+        blocked: Vec<PathBuf>,
     },
     /// Another process sweeps the coding root and does not end.
     #[error("another process has locked the coding root {} for 5 seconds", path.display())]
@@ -113,14 +126,32 @@ impl From<&StoreError> for Refusal {
             StoreError::Revisions { .. } => {
                 (Code::LimitExceeded, "apply the diff to your checkout and create a new session from it")
             }
-            StoreError::Kept { .. } => {
-                (Code::LimitExceeded, "move what editors left in older revisions out of the workspace")
+            StoreError::Kept { blocked, .. } => {
+                let editors = "move what editors left in older revisions out of the workspace";
+                let hint = match &blocked[..] {
+                    [] => editors.to_owned(),
+                    some => format!("delete what is kept of blocked changes ({}), or {editors}", named(some)),
+                };
+                return Self::new(Code::LimitExceeded, error.to_string(), hint);
             }
+            StoreError::Observe(observe) => return observe.into(),
+            StoreError::Taken { .. } => (Code::Conflict, "move it away, then repeat the change"),
             StoreError::Locked { .. } => (Code::NotReady, "end the other process, or try again"),
             StoreError::Io { .. } => (Code::Internal, "check the disk and the coding root, then try again"),
         };
         Self::new(code, error.to_string(), hint)
     }
+}
+
+/// Most directories that a hint names.
+const NAMED: usize = 3;
+
+fn named(paths: &[PathBuf]) -> String {
+    let mut names: Vec<_> = paths.iter().take(NAMED).map(|path| path.display().to_string()).collect();
+    if paths.len() > NAMED {
+        names.push(format!("and {} more", paths.len() - NAMED));
+    }
+    names.join(", ")
 }
 
 /// The workspaces below a coding root.
@@ -190,32 +221,14 @@ impl Store {
         durable::open_directory(directory)
             .and_then(|fd| rustix::fs::fchmod(fd, mode))
             .map_err(io("setting the mode of", directory))?;
-        let staged = self.stage(id, 1)?;
-        let imported = import(project, staged.path(), &self.limits)?;
-        let root = staged.publish()?;
-        durable::sync_directory(self.root.path()).map_err(io("syncing", self.root.path()))?;
+        let (staged, root) = (directory.join(format!("{STAGING}r00001")), self.root(id, 1));
+        let imported = import(project, &staged, &self.limits)?;
+        durable::sync_tree(&staged).map_err(io("syncing", &staged))?;
+        durable::rename_new(&staged, &root).map_err(io("publishing", &root))?;
+        for parent in [directory, self.root.path()] {
+            durable::sync_directory(parent).map_err(io("syncing", parent))?;
+        }
         Ok(Created { root, imported })
-    }
-
-    /// Names a fresh directory in which a revision can be written aside. It does not exist yet, but
-    /// its parent does.
-    ///
-    /// # Errors
-    /// [`StoreError::Revisions`] past the last revision, [`StoreError::Kept`] when the workspace could
-    /// grow over its bytes, or a failed file operation.
-    pub fn stage(&self, id: &WorkspaceId, revision: u32) -> Result<Staged, StoreError> {
-        let limit = self.limits.revisions;
-        if revision == 0 || revision > limit {
-            return Err(StoreError::Revisions { id: id.clone(), revision, limit });
-        }
-        let lock = self.share()?;
-        let (kept, limit) = (self.kept_bytes(id)?, self.limits.kept_bytes);
-        if kept.saturating_add(self.limits.total_bytes) > limit {
-            return Err(StoreError::Kept { id: id.clone(), path: self.workspace(id), kept, limit });
-        }
-        let path = self.workspace(id).join(format!("{STAGING}r{revision:05}"));
-        remove(&path)?;
-        Ok(Staged { path, target: self.root(id, revision), published: false, _lock: lock })
     }
 
     /// Sums the bytes in all directories of a workspace, older revisions and editors' files included.
@@ -273,10 +286,10 @@ impl Store {
         Ok(ids)
     }
 
-    /// Removes what dead imports, stagings and removals have left, and gives the removed paths.
+    /// Removes what dead imports and removals have left, and gives the removed paths.
     ///
     /// Names that are not the store's own are never touched. Nothing is swept while another process
-    /// stages below the same coding root; that is no error.
+    /// imports below the same coding root; that is no error.
     ///
     /// # Errors
     /// A failed file operation.
@@ -305,7 +318,7 @@ impl Store {
         Ok(removed)
     }
 
-    /// Takes the shared lock of everyone who stages.
+    /// Takes the shared lock of everyone who imports.
     fn share(&self) -> Result<OwnedFd, StoreError> {
         let root = self.root.path();
         let fd = durable::open_directory(root).map_err(io("opening", root))?;
@@ -341,7 +354,7 @@ fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), S
     Ok(())
 }
 
-fn swept(staged: &str) -> bool {
+pub(super) fn swept(staged: &str) -> bool {
     ApplicationId::parse(staged).is_err()
 }
 
@@ -354,60 +367,13 @@ pub struct Created {
     pub imported: Imported,
 }
 
-/// A revision that is written aside; dropped before [`Staged::publish`], it is removed.
-#[derive(Debug)]
-#[must_use = "a staged revision is removed unless it is published"]
-pub struct Staged {
-    path: PathBuf,
-    target: PathBuf,
-    published: bool,
-    _lock: OwnedFd,
-}
-
-impl Staged {
-    /// The directory to write.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Where it will lie.
-    pub fn target(&self) -> &Path {
-        &self.target
-    }
-
-    /// Makes the written tree durable under its final name and gives that name.
-    ///
-    /// # Errors
-    /// [`StoreError::Io`]: a revision of that number exists, or the disk failed. If only the last sync
-    /// failed, the revision is in place but may be gone after a power failure.
-    pub fn publish(mut self) -> Result<PathBuf, StoreError> {
-        durable::sync_tree(&self.path).map_err(io("syncing", &self.path))?;
-        durable::rename_new(&self.path, &self.target).map_err(io("publishing", &self.target))?;
-        self.published = true;
-        if let Some(parent) = self.target.parent() {
-            durable::sync_directory(parent).map_err(io("syncing", parent))?;
-        }
-        Ok(self.target.clone())
-    }
-}
-
-impl Drop for Staged {
-    fn drop(&mut self) {
-        if !self.published
-            && let Err(error) = remove(&self.path)
-        {
-            tracing::warn!(%error, "a staged revision could not be removed");
-        }
-    }
-}
-
 pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
     let path = path.to_owned();
     move |error| StoreError::Io { what, path, source: error.into() }
 }
 
 /// Lists a directory of the store's own; its size is bounded by the limits and by what editors add.
-fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
+pub(super) fn list(directory: &Path) -> Result<Vec<std::fs::DirEntry>, StoreError> {
     std::fs::read_dir(directory)
         .and_then(|entries| entries.take(COUNTED as usize).collect())
         .map_err(io("listing", directory))

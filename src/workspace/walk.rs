@@ -377,5 +377,6 @@ fn of_errno(errno: Errno) -> Kind {
 }
 
 fn unreadable(errno: Errno) -> Kind {
-    Kind::Unreadable { error: std::io::Error::from(errno).to_string() }
+    let error = std::io::Error::from(errno).to_string();
+    if beneath::is_ours(errno) { Kind::Fault { error } } else { Kind::Unreadable { error } }
 }

@@ -2,23 +2,16 @@
 
 use crate::rig::Rig;
 use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
-use salaam::domain::files::answer::FileLimits;
-use salaam::domain::files::request::Patch;
-use salaam::domain::ids::{SessionId, WorkspaceId};
+use salaam::domain::ids::SessionId;
 use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::{Code, Refusal};
 use salaam::domain::relpath::RelPath;
-use salaam::service::ports::{Imported, Observation, Published, WorkspacePort};
-use salaam::workspace::diff::{Revision, revisions};
-use salaam::workspace::policy::Limits;
-use salaam::workspace::remembered::Remembered;
-use salaam::workspace::{patch, published};
+use salaam::domain::session::{Excluded, Workspace};
 use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 type Files<'a> = &'a [(&'a str, bool, &'a [u8])];
@@ -37,65 +30,33 @@ const LATER: Files<'static> = &[
     ("evil\u{202e}", true, b"a\n"),
 ];
 
-/// Workspaces whose import is [`IMPORT`], whatever the project holds.
-struct Fixed {
-    dir: PathBuf,
-    /// How long an import and a diff take at least.
-    takes: Duration,
-}
-
-fn write(root: &Path, files: Files<'_>) -> TreeManifest {
-    let file = |(path, executable, bytes): &(&str, bool, &[u8])| {
+fn write(root: &Path, files: Files<'_>) {
+    for (path, executable, bytes) in files {
         std::fs::write(root.join(path), bytes).unwrap();
-        let path = RelPath::parse(path).unwrap();
-        FileEntry { path, executable: *executable, length: bytes.len() as u64, content: Digest::of(bytes) }
-    };
-    std::fs::create_dir_all(root).unwrap();
-    TreeManifest::new(files.iter().map(file).collect(), vec![])
+        let mode = if *executable { 0o755 } else { 0o644 };
+        std::fs::set_permissions(root.join(path), PermissionsExt::from_mode(mode)).unwrap();
+    }
 }
 
-impl WorkspacePort for Fixed {
-    fn create(&self, id: &WorkspaceId, _: &Path) -> Result<Imported, Refusal> {
-        std::thread::sleep(self.takes);
-        let root = self.dir.join(id.as_str()).join("r00001");
-        Ok(Imported { manifest: write(&root, IMPORT), root, excluded: vec![] })
-    }
+/// The import is [`IMPORT`], whatever the project holds.
+fn import(root: &Path, _: &Path) -> Result<Vec<Excluded>, Refusal> {
+    write(root, IMPORT);
+    Ok(vec![])
+}
 
-    fn observe(&self, _: &Path) -> Result<Observation, Refusal> {
-        Ok(Observation::default())
-    }
-
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
-        Remembered::new(0).read(root, files).map_err(|e| Refusal::from(&e))
-    }
-
-    fn plan(
-        &self,
-        root: &Path,
-        base: Base,
-        tree: &TreeManifest,
-        patch: &Patch,
-    ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| published::read_one(root, file);
-        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
-    }
-
-    fn limits(&self) -> FileLimits {
-        (&Limits::fixed()).into()
-    }
-
-    fn remove(&self, _: &WorkspaceId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        std::thread::sleep(self.takes);
-        let [old, new] = [old, new].map(|it| Revision {
-            root: &it.root,
-            elsewhere: &it.elsewhere,
-            manifest: &it.manifest,
-        });
-        revisions(old, new).map_err(|e| Refusal::from(&e))
+/// `files` as the next revision.
+fn changed(base: &Workspace, files: Files<'_>) -> TreeChange {
+    let path = |path: &str| RelPath::parse(path).unwrap();
+    let entry = |(at, executable, bytes): &(&str, bool, &[u8])| FileEntry {
+        path: path(at),
+        executable: *executable,
+        length: bytes.len() as u64,
+        content: Digest::of(bytes),
+    };
+    TreeChange {
+        base: Base { revision: base.revision, digest: base.digest.clone() },
+        target: TreeManifest::new(files.iter().map(entry).collect(), vec![]),
+        written: files.iter().map(|(at, _, bytes)| (path(at), bytes.to_vec())).collect(),
     }
 }
 
@@ -103,8 +64,8 @@ impl WorkspacePort for Fixed {
 struct Two {
     rig: Rig,
     session: SessionId,
-    roots: PathBuf,
-    _dir: tempfile::TempDir,
+    /// The directory of revision 1.
+    import: PathBuf,
 }
 
 impl Two {
@@ -113,28 +74,11 @@ impl Two {
     }
 
     async fn slow(takes: Duration) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let rig = Rig::over("state", Arc::new(Fixed { dir: dir.path().to_owned(), takes })).await;
+        let rig = Rig::slow("state", import, takes).await;
         let session = rig.coding().await;
-        let workspace = rig.client().await.session(&session).await.unwrap().workspace.unwrap().id;
-        let roots = dir.path().join(&workspace);
-        let two = Self { rig, session, roots, _dir: dir };
-        two.publish(&workspace, 2, LATER);
-        two
-    }
-
-    /// Publishes a revision behind the service's back.
-    fn publish(&self, workspace: &str, revision: u32, files: Files<'_>) {
-        let root = self.roots.join(format!("r{revision:05}"));
-        let manifest = write(&root, files);
-        let ledger = rusqlite::Connection::open(self.rig.state.join("ledger.db")).unwrap();
-        let manifest_text = serde_json::to_string(&manifest).unwrap();
-        let digest = manifest.digest();
-        let row = (workspace, revision, digest.as_str(), root.to_str().unwrap(), &manifest_text);
-        let sql = "INSERT INTO revisions (workspace_id, revision, digest, root, manifest) VALUES (?1, ?2, ?3, ?4, ?5)";
-        ledger.execute(sql, row).unwrap();
-        let sql = "UPDATE workspaces SET revision = ?2 WHERE id = ?1";
-        ledger.execute(sql, (workspace, revision)).unwrap();
+        let imported = rig.service.session(&session).await.unwrap().workspace.unwrap();
+        rig.service.publish(&session, changed(&imported, LATER), None).await.unwrap();
+        Self { rig, session, import: imported.root.into() }
     }
 
     fn path(&self, query: &str) -> String {
@@ -217,10 +161,10 @@ async fn ws7_the_route_gives_the_patch_and_its_summary() {
 #[tokio::test]
 async fn ws7_what_cannot_be_compared_is_refused() {
     let two = Two::new().await;
-    std::fs::rename(two.roots.join("r00001"), two.roots.join("elsewhere")).unwrap();
+    std::fs::rename(&two.import, two.import.with_extension("moved")).unwrap();
     let refusal = two.rig.client().await.diff(&two.session, None).await.unwrap_err();
     assert_eq!(refusal.code, Code::WorkspaceChanged);
-    assert!(refusal.message.contains("r00001 cannot be opened"), "{refusal}");
+    assert!(refusal.message.contains("cannot be opened"), "{refusal}");
     let (status, answer) = two.rig.ask("GET", &two.path("?revision=3"), b"").await;
     assert_eq!((status, &answer["error"]["code"]), (404, &json!("not_found")));
     let (_, made) = two.rig.ask("POST", "/v1/sessions", br#"{"kind":"ordinary","cwd":"/project"}"#).await;
@@ -253,7 +197,7 @@ async fn ws7_a_pipe_gets_the_patch_byte_for_byte_and_is_told_what_it_leaves_out(
 async fn ws7_lost_bytes_are_named_in_every_form_and_the_exit_code_tells_them() {
     let two = Two::new().await;
     let (_, whole) = two.patch().await;
-    std::fs::write(two.roots.join("r00001/run.sh"), "exit 1\n").unwrap();
+    std::fs::write(two.import.join("run.sh"), "exit 1\n").unwrap();
     let out = two.sal(&[], &[]);
     let rest = whole.split_once("diff --git a/run.sh").unwrap().0;
     let named = "# Files a/run.sh and /dev/null differ; not in this patch, since published bytes are lost\n";
@@ -278,8 +222,8 @@ async fn ws7_lost_bytes_are_named_in_every_form_and_the_exit_code_tells_them() {
     assert_eq!(forced.status.code(), Some(1));
     assert!(text(&forced.stdout).contains(named.trim_end()), "{}", text(&forced.stdout));
     // Another revision that has the bytes gives them back.
-    let workspace = two.roots.file_name().unwrap().to_str().unwrap().to_owned();
-    two.publish(&workspace, 3, IMPORT);
+    let current = two.rig.service.session(&two.session).await.unwrap().workspace.unwrap();
+    two.rig.service.publish(&two.session, changed(&current, IMPORT), None).await.unwrap();
     let out = two.sal(&["--revision", "2"], &[]);
     assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), whole));
 }

@@ -1,28 +1,26 @@
 //! A service on the scripted executor, a project that is never read, and raw HTTP for what the typed
 //! client would not send.
 
+#[path = "../fixtures/plain.rs"]
+#[allow(dead_code)]
+mod plain;
+
+use plain::{Import, Plain};
 use salaam::api::routes::Api;
 use salaam::api::{server, socket};
-use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
-use salaam::domain::files::answer::FileLimits;
-use salaam::domain::files::request::Patch;
-use salaam::domain::ids::{SessionId, WorkspaceId};
+use salaam::domain::ids::SessionId;
 use salaam::domain::job::{Bundle, ImagePin};
-use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::Refusal;
 use salaam::domain::session::Excluded;
 use salaam::exec::Fut;
 use salaam::exec::scripted::Scripted;
-use salaam::service::Backend;
-use salaam::service::ports::{Imported, Observation, ProofSummary, Prover, Published, WorkspacePort};
+use salaam::service::ports::{ProofSummary, Prover};
 use salaam::service::startup::Opened;
-use salaam::workspace::diff::{Revision, revisions};
-use salaam::workspace::patch;
-use salaam::workspace::policy::Limits;
+use salaam::service::{Backend, Service};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -31,45 +29,15 @@ use tokio::task::JoinHandle;
 pub struct Rig {
     pub state: PathBuf,
     pub scripted: Scripted,
+    pub service: Service,
     pub api: Api,
     serving: JoinHandle<std::io::Result<()>>,
     _dir: tempfile::TempDir,
 }
 
-struct NoProject;
-
-impl WorkspacePort for NoProject {
-    fn create(&self, _id: &WorkspaceId, _project: &Path) -> Result<Imported, Refusal> {
-        let excluded = vec![Excluded { path: "odd\u{202e}\u{1b}[2J".into(), reason: "a test".into() }];
-        Ok(Imported { root: "/nowhere".into(), manifest: TreeManifest::default(), excluded })
-    }
-
-    fn observe(&self, _root: &Path) -> Result<Observation, Refusal> {
-        Ok(Observation::default())
-    }
-
-    fn read(&self, _root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
-        panic!("the tree is empty; {files:?}")
-    }
-
-    fn plan(&self, _: &Path, base: Base, tree: &TreeManifest, patch: &Patch) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| -> Result<Vec<u8>, Refusal> { panic!("the tree is empty; {file:?}") };
-        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
-    }
-
-    fn limits(&self) -> FileLimits {
-        (&Limits::fixed()).into()
-    }
-
-    fn remove(&self, _id: &WorkspaceId) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: &[], manifest: &it.manifest });
-        revisions(old, new).map_err(|e| Refusal::from(&e))
-    }
+/// Imports nothing, and leaves out a name that would steer a terminal.
+fn no_project(_: &Path, _: &Path) -> Result<Vec<Excluded>, Refusal> {
+    Ok(vec![Excluded { path: "odd\u{202e}\u{1b}[2J".into(), reason: "a test".into() }])
 }
 
 struct Proved;
@@ -83,12 +51,20 @@ impl Prover for Proved {
 impl Rig {
     /// Starts and serves in `name` below a fresh private directory.
     pub async fn at(name: &str) -> Self {
-        Self::over(name, Arc::new(NoProject)).await
+        Self::importing(name, no_project).await
     }
 
-    /// [`Rig::at`] with workspaces of its own.
-    pub async fn over(name: &str, workspaces: Arc<dyn WorkspacePort>) -> Self {
+    /// [`Rig::at`] with an import of its own.
+    pub async fn importing(name: &str, import: Import) -> Self {
+        Self::slow(name, import, Duration::ZERO).await
+    }
+
+    /// [`Rig::importing`] whose imports and diffs take so long at least.
+    pub async fn slow(name: &str, import: Import, takes: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
+        let mut workspaces = Plain::importing(dir.path().join("coding"), import);
+        workspaces.takes = takes;
+        let workspaces = Arc::new(workspaces);
         let state = dir.path().join(name);
         let scripted = Scripted::new();
         let pin = ImagePin {
@@ -104,9 +80,9 @@ impl Rig {
         let chosen = opened.choose(Some(backend), Some(workspaces)).unwrap();
         let service = chosen.recover().await.unwrap().prove(&Proved).await.unwrap().ready();
         let bound = socket::bind(&state).unwrap();
-        let api = Api::new(service, state.join("executor-proof.json"));
+        let api = Api::new(service.clone(), state.join("executor-proof.json"));
         let serving = tokio::spawn(server::serve(bound, api.clone(), server::Peers::own()));
-        Self { state, scripted, api, serving, _dir: dir }
+        Self { state, scripted, service, api, serving, _dir: dir }
     }
 
     /// [`Rig::at`] where nothing about the path matters.

@@ -130,8 +130,11 @@ async fn serve(setup: Setup) -> Result<(), Refusal> {
         removal: Duration::from_millis(setup.removal_ms),
         reopen: Duration::from_millis(setup.reopen_ms),
     };
-    let port: Arc<dyn WorkspacePort> =
-        if setup.real { Arc::new(Workspaces::open(&setup.coding)?) } else { Arc::new(Plain(setup.coding)) };
+    let port: Arc<dyn WorkspacePort> = if setup.real {
+        Arc::new(Workspaces::open(&setup.coding)?)
+    } else {
+        Arc::new(Plain::new(setup.coding))
+    };
     let chosen = opened.with_graces(graces).with_clock(Arc::new(wall)).choose_in_boot(
         Some(backend),
         Some(port),

@@ -150,7 +150,7 @@ async fn b17_a_wall_clock_that_jumps_moves_no_deadline_and_no_order() {
         let zero: jiff::Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
         move || zero + jiff::SignedDuration::from_hours(hours.load(Ordering::SeqCst))
     };
-    let port = Arc::new(Plain(tmp.path("coding")));
+    let port = Arc::new(Plain::new(tmp.path("coding")));
     let chosen =
         opened.with_clock(Arc::new(wall)).choose_in_boot(Some(tmp.backend()), Some(port), "b".into());
     let service = chosen.recover().await.unwrap().prove(&Proof).await.unwrap().ready();

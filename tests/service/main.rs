@@ -12,4 +12,5 @@ mod reconcile;
 mod recovery;
 mod sessions;
 mod start;
+mod undecided;
 mod world;

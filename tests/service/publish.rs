@@ -50,31 +50,40 @@ pub fn call(id: &str, request: &str) -> Option<Call> {
     Some(Call { id: CallId::parse(id).unwrap(), request: Digest::of(request.as_bytes()) })
 }
 
-fn imported() -> Files {
+pub fn imported() -> Files {
     files(&[("src/main.js", "1")])
 }
 
-fn next() -> Files {
+pub fn next() -> Files {
     files(&[("src/main.js", "1"), ("lib/a.js", "new")])
 }
 
-fn of(session: &Session) -> &Workspace {
+pub fn of(session: &Session) -> &Workspace {
     session.workspace.as_ref().unwrap()
 }
 
-async fn now(service: &Service, session: &Session) -> Workspace {
+pub async fn now(service: &Service, session: &Session) -> Workspace {
     service.session(&session.id).await.unwrap().workspace.unwrap()
 }
 
-type Hook = Box<dyn Fn() -> Result<(), Refusal> + Send + Sync>;
+pub type Hook = Box<dyn Fn() -> Result<(), Refusal> + Send + Sync>;
 
 /// Plain workspaces with something that happens just before a step.
-struct Meddled {
-    plain: Plain,
-    hooks: Mutex<Vec<(&'static str, Hook)>>,
+pub struct Meddled {
+    pub plain: Plain,
+    pub hooks: Mutex<Vec<(&'static str, Hook)>>,
 }
 
 impl Meddled {
+    pub fn over(world: &World) -> Arc<Self> {
+        Arc::new(Self { plain: Plain::new(world.path("coding")), hooks: Mutex::default() })
+    }
+
+    /// Makes the next `step` do this first.
+    pub fn hook(&self, step: &'static str, hook: impl Fn() -> Result<(), Refusal> + Send + Sync + 'static) {
+        self.hooks.lock().unwrap().push((step, Box::new(hook)));
+    }
+
     fn before(&self, step: &'static str) -> Result<(), Refusal> {
         let hook = {
             let mut hooks = self.hooks.lock().unwrap();
@@ -86,10 +95,15 @@ impl Meddled {
 }
 
 impl WorkspacePort for Meddled {
+    fn coding_root(&self) -> &Path {
+        self.plain.coding_root()
+    }
+
     fn create(&self, id: &WorkspaceId, project: &Path) -> Result<Imported, Refusal> {
         self.plain.create(id, project)
     }
     fn observe(&self, root: &Path) -> Result<Observation, Refusal> {
+        self.before("observe")?;
         self.plain.observe(root)
     }
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
@@ -135,7 +149,11 @@ impl RevisionPort for Meddled {
         self.plain.publish(intent)?;
         self.before("published")
     }
-    fn survey(&self, intent: &Intent) -> Survey {
+    fn condemn(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.plain.condemn(intent)
+    }
+    fn survey(&self, intent: &Intent) -> Result<Survey, Refusal> {
+        self.before("survey")?;
         self.plain.survey(intent)
     }
     fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
@@ -147,16 +165,21 @@ impl RevisionPort for Meddled {
     }
 }
 
-async fn meddled() -> (World, Service, Session, Arc<Meddled>) {
+pub async fn meddled() -> (World, Service, Session, Arc<Meddled>) {
+    meddled_with(Graces::default().reopen).await
+}
+
+/// [`meddled`], with another pause before the service takes up what a failure cut off.
+pub async fn meddled_with(reopen: Duration) -> (World, Service, Session, Arc<Meddled>) {
     let world = World::new();
-    let port = Arc::new(Meddled { plain: Plain(world.path("coding")), hooks: Mutex::default() });
-    let graces = Graces { reopen: Duration::from_millis(50), ..Graces::default() };
+    let port = Meddled::over(&world);
+    let graces = Graces { reopen, ..Graces::default() };
     let service = world.start_over("boot-1", graces, port.clone()).await;
     let session = world.session(&service).await;
     (world, service, session, port)
 }
 
-fn disk(message: &str) -> Refusal {
+pub fn disk(message: &str) -> Refusal {
     Refusal::new(Code::Internal, message, "look")
 }
 
@@ -167,7 +190,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-fn directories(world: &World, session: &Session) -> Vec<String> {
+pub fn directories(world: &World, session: &Session) -> Vec<String> {
     names(&world.path("coding").join(of(session).id.as_str()))
 }
 
@@ -280,7 +303,6 @@ async fn ft4_a_step_that_fails_leaves_nothing_and_its_call_id_is_free() {
     port.hooks.lock().unwrap().extend(hooks);
     let refused = service.publish(&session.id, planned.clone(), call("c", "x")).await.unwrap_err();
     assert_eq!((refused.code, directories(&world, &session).len()), (Code::NotReady, 2), "{refused}");
-    assert_eq!(service.end_session(&session.id).await.unwrap_err().code, Code::Busy);
     let done = service.publish(&session.id, planned.clone(), call("c", "x")).await.unwrap();
     assert_eq!((done.workspace.revision, directories(&world, &session)), (2, vec!["1".into(), "2".into()]));
     // The rename is done and not known to be durable: it is seen to once more.
@@ -313,7 +335,7 @@ async fn ft4_one_application_at_a_time_and_a_command_runs_on_whichever_revision_
 
 #[tokio::test]
 async fn ft5_a_commit_that_fails_admits_nothing_more_and_is_decided_on_after_the_reopening() {
-    let (world, service, session, port) = meddled().await;
+    let (world, service, session, port) = meddled_with(Duration::from_millis(50)).await;
     let path = world.path("state/ledger.db");
     let sql = move |text: &str| rusqlite::Connection::open(&path).unwrap().execute_batch(text).unwrap();
     let away = sql.clone();
@@ -325,6 +347,8 @@ async fn ft5_a_commit_that_fails_admits_nothing_more_and_is_decided_on_after_the
     let planned = change(of(&session), &imported(), &next());
     let refused = service.publish(&session.id, planned.clone(), call("c", "x")).await.unwrap_err();
     assert_eq!(refused.code, Code::NotReady, "{refused}");
+    assert!(refused.message.starts_with("it is not known yet whether revision 2 is published"), "{refused}");
+    assert!(refused.hint.contains("repeat the call c "), "{}", refused.hint);
     let none = service.refresh(&session.id, 1, &Digest::of(b"")).await.unwrap_err();
     assert!(matches!(none.code, Code::NotReady | Code::WorkspaceChanged), "{none}");
     assert_eq!(service.session(&session.id).await.unwrap().workspace.unwrap().revision, 1);
@@ -358,8 +382,12 @@ async fn ws6_a_refresh_adopts_exactly_what_was_reviewed() {
     assert_eq!((adopted.revision, &adopted.digest), (2, &reviewed));
     assert_eq!(tree(Path::new(&adopted.root)), tree(&root));
     assert!(service.inspect_workspace(&session.id).await.unwrap().changes.is_empty());
-    let again = service.refresh(&session.id, 1, &reviewed).await.unwrap_err();
-    assert_eq!(again.code, Code::StaleRevision);
+    // A repeat is answered alike, but for another digest or an older revision.
+    assert_eq!(service.refresh(&session.id, 1, &reviewed).await.unwrap(), adopted);
+    for (revision, digest) in [(1, &of(&session).digest), (0, &reviewed), (3, &reviewed)] {
+        let stale = service.refresh(&session.id, revision, digest).await.unwrap_err();
+        assert_eq!(stale.code, Code::StaleRevision, "{revision}");
+    }
     let plain = CreateSession { kind: SessionKind::Ordinary, cwd: world.path("project") };
     let plain = service.create_session(plain).await.unwrap();
     assert_eq!(service.refresh(&plain.id, 1, &reviewed).await.unwrap_err().code, Code::Forbidden);
@@ -415,19 +443,14 @@ async fn ft4_the_recovery_over_its_whole_table() {
     }
 }
 
-async fn recovery(staged: &str, target: &str, edited: bool) {
-    let case = format!("staged {staged}, target {target}, edited {edited}");
-    let (world, service, session) = World::ready().await;
-    service.shutdown(false).await.unwrap();
-    let workspace = of(&session);
-    let port = Plain(world.path("coding"));
+/// Leaves the intent of [`next`] in the ledger of a stopped service, with the target's directory at `target`.
+pub async fn intended(world: &World, workspace: &Workspace, session: &Session, target: &Path) -> Intent {
     let planned = change(workspace, &imported(), &next());
     let root = |revision, digest: &Digest, root: &Path| salaam::domain::application::Root {
         revision,
         digest: digest.clone(),
         root: root.display().to_string(),
     };
-    let target_root = port.room(&workspace.id, 2, &planned.target).unwrap();
     let intent = Intent {
         id: ApplicationId::fresh(),
         session_id: session.id.clone(),
@@ -435,20 +458,32 @@ async fn recovery(staged: &str, target: &str, edited: bool) {
         call: call("c", "x"),
         base: root(1, &workspace.digest, Path::new(&workspace.root)),
         source: workspace.digest.clone(),
-        target: root(2, &planned.target.digest(), &target_root),
+        target: root(2, &planned.target.digest(), target),
     };
     let application =
-        salaam::domain::application::Application { intent: intent.clone(), manifest: planned.target.clone() };
+        salaam::domain::application::Application { intent: intent.clone(), manifest: planned.target };
     let ledger = world.ledger();
     let _ = ledger.begin_application(application, |_| Ok(None)).await.unwrap();
     ledger.close();
-    let write = |dir: &Path, files: &Files| {
-        for (path, bytes) in files {
-            let path = dir.join(path);
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(path, bytes).unwrap();
-        }
-    };
+    intent
+}
+
+pub fn write(dir: &Path, files: &Files) {
+    for (path, bytes) in files {
+        let path = dir.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, bytes).unwrap();
+    }
+}
+
+async fn recovery(staged: &str, target: &str, edited: bool) {
+    let case = format!("staged {staged}, target {target}, edited {edited}");
+    let (world, service, session) = World::ready().await;
+    service.shutdown(false).await.unwrap();
+    let workspace = of(&session);
+    let port = Plain::new(world.path("coding"));
+    let target_root = port.room(&workspace.id, 2, &manifest(&next())).unwrap();
+    let intent = intended(&world, workspace, &session, &target_root).await;
     match staged {
         "whole" => write(&port.staged(&intent), &next()),
         "partial" => write(&port.staged(&intent), &imported()),

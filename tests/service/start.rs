@@ -122,7 +122,7 @@ async fn svc1_without_an_executor_commands_are_refused_and_saved_runs_stay() {
     let run = start(&service, &session, command("true")).await;
     service.shutdown(false).await.unwrap();
     let opened = Opened::open(&world.path("state")).await.unwrap();
-    let port = Arc::new(Plain(world.path("coding")));
+    let port = Arc::new(Plain::new(world.path("coding")));
     let chosen = opened.choose_in_boot(None, Some(port), "boot-1".into());
     let service = chosen.recover().await.unwrap().without_commands().unwrap().ready();
     assert_eq!(service.status().executor, "none");

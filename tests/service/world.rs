@@ -1,178 +1,29 @@
-//! What every topic needs: workspaces as plain directories, a proof that passes, and a world to start in.
+//! What every topic needs: a proof that passes, and a world to start in.
 
-use salaam::domain::application::{Found, Intent, Survey};
-use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
+#[path = "../fixtures/plain.rs"]
+#[allow(dead_code)]
+mod plain;
+
+#[allow(unused_imports)]
+pub use plain::{Plain, tree};
 use salaam::domain::digest::Digest;
-use salaam::domain::files::answer::FileLimits;
-use salaam::domain::files::request::Patch;
-use salaam::domain::ids::{RunId, SessionId, StepKey, WorkspaceId};
+use salaam::domain::ids::{RunId, SessionId, StepKey};
 use salaam::domain::job::{Bundle, ImagePin};
-use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::outcome::Cause;
-use salaam::domain::refusal::{Code, Refusal};
+use salaam::domain::refusal::Refusal;
 use salaam::domain::relpath::RelPath;
 use salaam::domain::run::{Run, RunState};
-use salaam::domain::session::{Excluded, Session, SessionKind};
+use salaam::domain::session::{Session, SessionKind};
 use salaam::exec::Fut;
 use salaam::exec::scripted::{Play, Scripted};
 use salaam::ledger::Ledger;
-use salaam::service::ports::{
-    Imported, Observation, ProofSummary, Prover, Published, RevisionPort, WorkspacePort,
-};
+use salaam::service::ports::{ProofSummary, Prover, WorkspacePort};
 use salaam::service::startup::Opened;
 use salaam::service::{Backend, CreateSession, Graces, Service, StartCommand, settled};
-use salaam::workspace::diff::{Revision, revisions};
-use salaam::workspace::patch;
-use salaam::workspace::policy::Limits;
-use salaam::workspace::published;
-use salaam::workspace::remembered::Remembered;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-
-/// Workspaces as plain directories of plain files.
-pub struct Plain(pub PathBuf);
-
-pub fn tree(root: &Path) -> TreeManifest {
-    let mut files = Vec::new();
-    let mut todo = vec![(root.to_owned(), String::new())];
-    while let Some((dir, prefix)) = todo.pop() {
-        for entry in std::fs::read_dir(dir).unwrap().flatten() {
-            let path = format!("{prefix}{}", entry.file_name().to_str().unwrap());
-            if entry.file_type().unwrap().is_dir() {
-                todo.push((entry.path(), format!("{path}/")));
-                continue;
-            }
-            let bytes = std::fs::read(entry.path()).unwrap();
-            files.push(FileEntry {
-                path: RelPath::parse(&path).unwrap(),
-                executable: false,
-                length: bytes.len() as u64,
-                content: Digest::of(&bytes),
-            });
-        }
-    }
-    TreeManifest::new(files, vec![])
-}
-
-impl WorkspacePort for Plain {
-    fn create(&self, id: &WorkspaceId, project: &Path) -> Result<Imported, Refusal> {
-        if !project.join("main.js").exists() {
-            return Err(Refusal::new(Code::ImportRefused, "no main.js", "make one"));
-        }
-        let root = self.0.join(id.as_str()).join("1");
-        std::fs::create_dir_all(root.join("src")).unwrap();
-        std::fs::copy(project.join("main.js"), root.join("src/main.js")).unwrap();
-        let excluded = vec![Excluded { path: ".git".into(), reason: "version control metadata".into() }];
-        Ok(Imported { manifest: tree(&root), root, excluded })
-    }
-
-    fn observe(&self, root: &Path) -> Result<Observation, Refusal> {
-        Ok(Observation { manifest: tree(root), excluded: vec![] })
-    }
-
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
-        Remembered::new(0).read(root, files).map_err(|e| Refusal::from(&e))
-    }
-
-    fn plan(
-        &self,
-        root: &Path,
-        base: Base,
-        tree: &TreeManifest,
-        patch: &Patch,
-    ) -> Result<TreeChange, Refusal> {
-        let read = |file: &FileEntry| published::read_one(root, file);
-        patch::plan(&patch::Published { base, tree, read }, patch, &Limits::fixed())
-    }
-
-    fn limits(&self) -> FileLimits {
-        (&Limits::fixed()).into()
-    }
-
-    fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
-        let _ = std::fs::remove_dir_all(self.0.join(id.as_str()));
-        Ok(())
-    }
-
-    fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal> {
-        let [old, new] =
-            [old, new].map(|it| Revision { root: &it.root, elsewhere: &[], manifest: &it.manifest });
-        revisions(old, new).map_err(|e| Refusal::from(&e))
-    }
-
-    fn revisions(&self) -> Option<&dyn RevisionPort> {
-        Some(self)
-    }
-}
-
-impl Plain {
-    pub fn staged(&self, intent: &Intent) -> PathBuf {
-        self.0.join(intent.workspace_id.as_str()).join(format!(".staging-{}", intent.id))
-    }
-}
-
-fn found(root: &Path) -> Found {
-    if root.exists() { Found::Tree(tree(root)) } else { Found::Absent }
-}
-
-impl RevisionPort for Plain {
-    fn room(&self, id: &WorkspaceId, revision: u32, _: &TreeManifest) -> Result<PathBuf, Refusal> {
-        if revision > 32 {
-            return Err(Refusal::new(Code::LimitExceeded, "33; the limit is 32", "start anew"));
-        }
-        Ok(self.0.join(id.as_str()).join(revision.to_string()))
-    }
-
-    fn stage(&self, intent: &Intent, change: &TreeChange) -> Result<(), Refusal> {
-        let (base, into) = (Path::new(&intent.base.root), self.staged(intent));
-        std::fs::create_dir(&into).unwrap();
-        for file in change.target.files() {
-            let given = change.written.iter().find(|(path, _)| *path == file.path);
-            let path = file.path.as_str();
-            let bytes =
-                given.map_or_else(|| std::fs::read(base.join(path)).unwrap_or_default(), |g| g.1.clone());
-            std::fs::create_dir_all(into.join(path).parent().unwrap()).unwrap();
-            std::fs::write(into.join(path), &bytes).unwrap();
-            if Digest::of(&bytes) != file.content {
-                return Err(Refusal::new(Code::WorkspaceChanged, format!("{path} changed"), "undo it"));
-            }
-        }
-        Ok(())
-    }
-
-    fn sync(&self, _: &Intent) -> Result<(), Refusal> {
-        Ok(())
-    }
-
-    fn publish(&self, intent: &Intent) -> Result<(), Refusal> {
-        let staged = self.staged(intent);
-        assert!(!staged.exists() || !Path::new(&intent.target.root).exists(), "it would be overwritten");
-        if staged.exists() {
-            std::fs::rename(staged, &intent.target.root).unwrap();
-        }
-        Ok(())
-    }
-
-    fn survey(&self, intent: &Intent) -> Survey {
-        Survey { staged: found(&self.staged(intent)), target: found(Path::new(&intent.target.root)) }
-    }
-
-    fn discard(&self, intent: &Intent) -> Result<(), Refusal> {
-        let _ = std::fs::remove_dir_all(self.staged(intent));
-        Ok(())
-    }
-
-    fn keep(&self, intent: &Intent) -> Result<PathBuf, Refusal> {
-        let staged = self.staged(intent);
-        if !staged.exists() {
-            std::fs::rename(&intent.target.root, &staged).unwrap();
-        }
-        Ok(staged)
-    }
-}
 
 pub struct Proof;
 
@@ -228,7 +79,7 @@ impl World {
     }
 
     pub async fn start_with(&self, boot: &str, graces: Graces) -> Service {
-        self.start_over(boot, graces, Arc::new(Plain(self.path("coding")))).await
+        self.start_over(boot, graces, Arc::new(Plain::new(self.path("coding")))).await
     }
 
     pub async fn start_over(&self, boot: &str, graces: Graces, port: Arc<dyn WorkspacePort>) -> Service {

@@ -121,3 +121,30 @@ fn snapshot(path: &Path) -> Vec<(PathBuf, u32, i64, i64, u64, Vec<u8>)> {
     out.sort();
     out
 }
+
+/// Runs the test of that name in a process of its own, for what would disturb the others here.
+fn alone(test: &str, body: impl FnOnce()) {
+    const ALONE: &str = "SAL_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return body();
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    let out = command.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    let errors = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && said.contains("1 passed"), "{said}{errors}");
+}
+
+/// Runs `body` while the process can open `left` descriptors more.
+fn with_descriptors<T>(left: u64, body: impl FnOnce() -> T) -> T {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // Those that are free below the highest open one do not count.
+    let held: Vec<_> =
+        std::iter::repeat_with(|| std::fs::File::open("/dev/null").unwrap()).take(32).collect();
+    let next = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(held.last().unwrap())).unwrap() + 1;
+    setrlimit(Resource::RLIMIT_NOFILE, next + left, hard).unwrap();
+    let value = body();
+    setrlimit(Resource::RLIMIT_NOFILE, soft, hard).unwrap();
+    value
+}

@@ -1,7 +1,7 @@
 //! FT.4, WS.5: a revision written aside from its base: exact bytes and modes, never a hardlink, and only
 //! from a base that is what the change was made from.
 
-use super::{Bench, id, snapshot};
+use super::{Bench, alone, id, snapshot, with_descriptors};
 use salaam::domain::application::{Found, Intent, Root};
 use salaam::domain::change::{Base, TreeChange};
 use salaam::domain::digest::Digest;
@@ -10,6 +10,7 @@ use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::refusal::{Code, Refusal};
 use salaam::domain::relpath::RelPath;
 use salaam::workspace::observe::observe;
+use salaam::workspace::published::read;
 use salaam::workspace::store::{Store, StoreError};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -109,7 +110,7 @@ fn ft4_a_revision_is_written_aside_exactly_and_shares_no_file_with_its_base() {
     let target = case.store.room(&case.intent.workspace_id, 2, &case.change.target).unwrap();
     assert_eq!(target, Path::new(&case.intent.target.root));
     case.store.write_aside(&case.intent, &case.change).unwrap();
-    let survey = case.store.survey(&case.intent);
+    let survey = case.store.survey(&case.intent).unwrap();
     assert_eq!(survey.staged, Found::Tree(case.change.target.clone()));
     assert_eq!(survey.target, Found::Absent);
     case.store.sync_aside(&case.intent).unwrap();
@@ -197,7 +198,7 @@ fn a17_a_base_whose_directory_turns_into_a_symlink_never_leads_elsewhere() {
             match case.store.write_aside(&case.intent, &case.change) {
                 Ok(()) => {
                     whole += 1;
-                    let staged = case.store.survey(&case.intent).staged;
+                    let staged = case.store.survey(&case.intent).unwrap().staged;
                     assert_eq!(staged, Found::Tree(case.change.target.clone()));
                 }
                 Err(error) => {
@@ -215,7 +216,7 @@ fn a17_a_base_whose_directory_turns_into_a_symlink_never_leads_elsewhere() {
 #[test]
 fn ft4_what_is_not_whole_is_told_from_what_is() {
     let case = Case::new();
-    let staged = || case.store.survey(&case.intent).staged;
+    let staged = || case.store.survey(&case.intent).unwrap().staged;
     assert_eq!(staged(), Found::Absent);
     type Spoil = fn(&Path);
     let spoils: &[Spoil] = &[
@@ -247,7 +248,99 @@ fn ft4_what_is_kept_is_out_of_the_way_of_the_next_revision() {
     }
     // A sweep leaves it to the ledger that names it.
     assert!(case.store.sweep_staging().unwrap().is_empty());
-    assert_eq!(case.store.survey(&case.intent).staged, Found::Tree(case.change.target.clone()));
+    assert_eq!(case.store.survey(&case.intent).unwrap().staged, Found::Tree(case.change.target.clone()));
+}
+
+#[test]
+fn ft4_what_could_not_be_synced_is_out_of_sight_and_removed_later() {
+    let case = Case::new();
+    let names = || {
+        let listed = std::fs::read_dir(case.root.parent().unwrap()).unwrap();
+        let mut names: Vec<_> = listed.map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    for sweeps in [false, true] {
+        case.store.write_aside(&case.intent, &case.change).unwrap();
+        // Twice is no error: a crash may come in between.
+        for _ in 0..2 {
+            case.store.condemn_aside(&case.intent).unwrap();
+        }
+        let survey = case.store.survey(&case.intent).unwrap();
+        assert_eq!((survey.staged, survey.target), (Found::Absent, Found::Absent));
+        assert!(case.store.publish_aside(&case.intent).is_err(), "nothing is left to name");
+        assert_eq!(names(), [format!(".staging-bad-{}", case.intent.id), "r00001".into()]);
+        if sweeps {
+            assert_eq!(case.store.sweep_staging().unwrap().len(), 1);
+        } else {
+            case.store.discard_aside(&case.intent).unwrap();
+        }
+        assert_eq!(names(), ["r00001"]);
+    }
+}
+
+#[test]
+fn ft4_a_name_that_is_taken_is_told_with_the_next_step() {
+    let case = Case::new();
+    let target = PathBuf::from(&case.intent.target.root);
+    case.store.write_aside(&case.intent, &case.change).unwrap();
+    std::fs::create_dir(&target).unwrap();
+    let ws = &case.intent.workspace_id;
+    for error in [
+        case.store.room(ws, 2, &case.change.target).unwrap_err(),
+        case.store.publish_aside(&case.intent).unwrap_err(),
+    ] {
+        let refusal = Refusal::from(&error);
+        assert_eq!(refusal.code, Code::Conflict);
+        assert!(refusal.message.contains(&case.intent.target.root) && refusal.hint.contains("move it away"));
+    }
+    assert_eq!(std::fs::read_dir(target).unwrap().count(), 0);
+}
+
+/// However few descriptors are left, and whatever comes of it, that is never taken for something that a
+/// tree holds: what is told is true, or nothing is told.
+#[test]
+fn ft4_running_out_of_descriptors_is_no_evidence() {
+    alone("revisions::ft4_running_out_of_descriptors_is_no_evidence", || {
+        let case = Case::new();
+        let ours = |refusal: Refusal| assert_eq!(refusal.code, Code::Internal, "{refusal}");
+        let (whole, published) = (case.change.target.clone(), case.intent.base.digest.clone());
+        let manifest = observe(&case.root, case.store.limits()).unwrap().manifest;
+        let mut told = [0; 4];
+        const MOST: u64 = 24;
+        for left in 0..MOST {
+            let refused = with_descriptors(left, || case.store.write_aside(&case.intent, &case.change));
+            match refused {
+                Ok(()) => told[0] += 1,
+                Err(error) => ours(Refusal::from(&error)),
+            }
+            let _ = std::fs::remove_dir_all(case.aside());
+            case.store.write_aside(&case.intent, &case.change).unwrap();
+            match with_descriptors(left, || case.store.survey(&case.intent)) {
+                Ok(survey) => {
+                    told[1] += 1;
+                    assert_eq!((survey.staged, survey.target), (Found::Tree(whole.clone()), Found::Absent));
+                }
+                Err(error) => ours(Refusal::from(&error)),
+            }
+            case.store.discard_aside(&case.intent).unwrap();
+            match with_descriptors(left, || observe(&case.root, case.store.limits())) {
+                Ok(seen) => {
+                    told[2] += 1;
+                    assert!(seen.is(&published), "{left}: {}", seen.refused);
+                }
+                Err(error) => ours(Refusal::from(&error)),
+            }
+            match with_descriptors(left, || read(&case.root, manifest.files())) {
+                Ok(files) => {
+                    told[3] += 1;
+                    assert!(files.iter().all(Result::is_ok), "{left}: {files:?}");
+                }
+                Err(error) => ours(Refusal::from(&error)),
+            }
+        }
+        assert!(told.iter().all(|told| (1..MOST).contains(told)), "{told:?}");
+    });
 }
 
 #[test]
@@ -261,6 +354,7 @@ fn ws3_a_revision_keeps_to_the_limits_and_the_exclusions() {
     };
     let (code, message) = refused(33, &case.change.target);
     assert!(code == Code::LimitExceeded && message.contains("33") && message.contains("32"), "{message}");
+    assert_eq!(refused(0, &case.change.target).0, Code::LimitExceeded);
     let large = TreeManifest::new(vec![file("b", &vec![0; (256 << 10) + 1], false)], vec![]);
     let (code, message) = refused(2, &large);
     assert!(
@@ -275,7 +369,16 @@ fn ws3_a_revision_keeps_to_the_limits_and_the_exclusions() {
     assert_eq!(code, Code::Invalid);
     assert!(message.contains(".ENV") && message.contains("collide"), "{message}");
     let dump = std::fs::File::create(case.root.join("editor-dump")).unwrap();
-    dump.set_len(160 << 20).unwrap();
+    let held = case.store.kept_bytes(ws).unwrap() + case.change.target.total_bytes();
+    dump.set_len((160 << 20) - held).unwrap();
+    case.store.room(ws, 2, &case.change.target).unwrap();
+    dump.set_len((160 << 20) - held + 1).unwrap();
     let (code, message) = refused(2, &case.change.target);
     assert!(code == Code::LimitExceeded && message.contains("167772160"), "{message}");
+    // What blocked changes have left is named.
+    let hint = || Refusal::from(&case.store.room(ws, 2, &case.change.target).unwrap_err()).hint;
+    assert!(hint().starts_with("move what editors left"), "{}", hint());
+    std::fs::create_dir(case.aside()).unwrap();
+    let want = format!("delete what is kept of blocked changes ({}), or move", case.aside().display());
+    assert!(hint().starts_with(&want), "{}", hint());
 }

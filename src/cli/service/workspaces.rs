@@ -45,6 +45,10 @@ impl Workspaces {
 }
 
 impl WorkspacePort for Workspaces {
+    fn coding_root(&self) -> &Path {
+        self.store.coding_root().path()
+    }
+
     fn create(&self, id: &WorkspaceId, project: &Path) -> Result<Imported, Refusal> {
         let made = self.store.create_workspace(id, project).map_err(|e| Refusal::from(&e))?;
         Ok(Imported { root: made.root, manifest: made.imported.manifest, excluded: made.imported.excluded })
@@ -111,8 +115,12 @@ impl RevisionPort for Workspaces {
         self.store.publish_aside(intent).map_err(|e| Refusal::from(&e))
     }
 
-    fn survey(&self, intent: &Intent) -> Survey {
-        self.store.survey(intent)
+    fn condemn(&self, intent: &Intent) -> Result<(), Refusal> {
+        self.store.condemn_aside(intent).map_err(|e| Refusal::from(&e))
+    }
+
+    fn survey(&self, intent: &Intent) -> Result<Survey, Refusal> {
+        self.store.survey(intent).map_err(|e| Refusal::from(&e))
     }
 
     fn discard(&self, intent: &Intent) -> Result<(), Refusal> {

@@ -3,23 +3,20 @@
 use super::compare::{Held, Tree, TreeFile, diff};
 use crate::domain::diff::Diff;
 use crate::domain::manifest::{FileEntry, TreeManifest};
-use crate::domain::refusal::{Code, Refusal};
-use crate::workspace::contents::{ContentsError, contents};
+use crate::domain::refusal::Refusal;
+use crate::workspace::contents::contents;
+use crate::workspace::observe::ObserveError;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// Why two revisions could not be compared.
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
-pub struct DiffError(#[from] ContentsError);
+pub struct DiffError(#[from] ObserveError);
 
 impl From<&DiffError> for Refusal {
-    fn from(error: &DiffError) -> Self {
-        Self::new(
-            Code::WorkspaceChanged,
-            error.to_string(),
-            "restore the directory, or end the session and import the project again",
-        )
+    fn from(DiffError(error): &DiffError) -> Self {
+        error.into()
     }
 }
 
@@ -44,7 +41,7 @@ pub fn revisions(old: Revision<'_>, new: Revision<'_>) -> Result<Diff, DiffError
 }
 
 /// The files of a revision that the other does not have alike.
-fn tree(revision: Revision<'_>, other: &TreeManifest) -> Result<Tree, ContentsError> {
+fn tree(revision: Revision<'_>, other: &TreeManifest) -> Result<Tree, ObserveError> {
     let known: HashMap<_, _> = other.files().iter().map(|file| (&file.path, file)).collect();
     let wanted: Vec<&FileEntry> =
         revision.manifest.files().iter().filter(|file| known.get(&file.path) != Some(file)).collect();
