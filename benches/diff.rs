@@ -127,7 +127,7 @@ impl World {
                 _ => {
                     let [old, new] = [0, 1].map(|at| Revision {
                         root: &self.roots[at],
-                        elsewhere: None,
+                        elsewhere: &[],
                         manifest: &self.manifests[at],
                     });
                     assert_eq!(revisions(old, new).unwrap().files.len(), self.files);

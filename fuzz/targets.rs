@@ -2,11 +2,13 @@
 //! through the same functions.
 
 use salaam::domain::change::Base;
+use salaam::domain::diff::Content;
 use salaam::domain::digest::Digest;
 use salaam::domain::files::{self, Request};
 use salaam::domain::manifest::{FileEntry, TreeManifest};
 use salaam::domain::relpath::RelPath;
 use salaam::workspace::admission::judge;
+use salaam::workspace::diff::{Held, Tree, TreeFile, diff as compare};
 use salaam::workspace::exclusion;
 use salaam::workspace::patch::{Published, plan};
 use salaam::workspace::policy::Limits;
@@ -86,6 +88,96 @@ pub fn path(data: &[u8]) -> bool {
             false
         }
     }
+}
+
+/// Compares the contents before and after the first byte 0x1e, of which the two bytes in front say whether
+/// they are executable, and applies the patch by itself. Says whether there was one to apply.
+pub fn diff(data: &[u8]) -> bool {
+    let (bits, data) = data.split_at_checked(2).unwrap_or((b"--", data));
+    let at = data.iter().position(|byte| *byte == 0x1e).unwrap_or(data.len());
+    let (old, new) = (&data[..at], data.get(at + 1..).unwrap_or_default());
+    let tree = |executable: bool, bytes: &[u8]| -> Tree {
+        let file = TreeFile { executable, held: Held::Bytes(bytes.to_vec()) };
+        [(RelPath::parse("f").expect("a path"), file)].into()
+    };
+    let modes = [bits[0] == b'x', bits[1] == b'x'];
+    let found = compare(&tree(modes[0], old), &tree(modes[1], new));
+    let [file] = &found.files[..] else {
+        assert!(old == new && modes[0] == modes[1] && found.files.is_empty() && found.patch.is_empty());
+        return false;
+    };
+    assert_eq!(found.patch.len(), file.section.len());
+    let is_text = |bytes: &[u8]| std::str::from_utf8(bytes).is_ok() && !bytes.contains(&0);
+    assert_eq!(file.content == Content::Binary, !is_text(old) || !is_text(new));
+    let mut head: Vec<&str> = Vec::new();
+    let mut rest = found.patch.as_str();
+    while let Some((line, after)) = rest.split_once('\n').filter(|(line, _)| !line.starts_with("@@ ")) {
+        head.push(line);
+        rest = after;
+    }
+    assert_eq!(head.contains(&"old mode 100644"), modes == [false, true] && file.in_patch);
+    assert_eq!(head.contains(&"new mode 100644"), modes == [true, false] && file.in_patch);
+    if old == new || file.content == Content::Binary {
+        assert_eq!(file.in_patch, old == new);
+        assert!(rest.is_empty() && head.len() == if old == new { 3 } else { 1 }, "{}", found.patch);
+        return false;
+    }
+    assert!(file.in_patch && head.ends_with(&["--- a/f", "+++ b/f"]), "{}", found.patch);
+    let made = apply(rest);
+    assert_eq!((made.sides[0].as_bytes(), made.sides[1].as_bytes()), (old, new));
+    assert_eq!((made.deleted, made.added), (file.deleted_lines, file.added_lines));
+    true
+}
+
+/// What a hunk says of both sides, and how many lines it changes.
+struct Applied {
+    sides: [String; 2],
+    deleted: u64,
+    added: u64,
+}
+
+/// Reads one hunk that is all there is, as strictly as its form allows (POSIX diff, unified format).
+fn apply(hunk: &str) -> Applied {
+    let (header, body) = hunk.split_once('\n').expect("a header");
+    let ranges = header.strip_prefix("@@ -").and_then(|text| text.strip_suffix(" @@")).expect("a header");
+    let (old, new) = ranges.split_once(" +").expect("two ranges");
+    let mut made = Applied { sides: [String::new(), String::new()], deleted: 0, added: 0 };
+    let mut lines = [0u64; 2];
+    let mut last: &[usize] = &[];
+    for line in body.split_inclusive('\n') {
+        assert!(line.ends_with('\n'), "a hunk ends with a line feed");
+        if line == "\\ No newline at end of file\n" {
+            assert!(!last.is_empty());
+            last.iter().for_each(|side| assert_eq!(made.sides[*side].pop(), Some('\n')));
+            last = &[];
+            continue;
+        }
+        last = match line.as_bytes()[0] {
+            b' ' => &[0, 1],
+            b'-' => &[0],
+            b'+' => &[1],
+            other => panic!("a line begins with {other:#x}"),
+        };
+        for side in last {
+            assert!(
+                made.sides[*side].is_empty() || made.sides[*side].ends_with('\n'),
+                "nothing follows an end"
+            );
+            made.sides[*side].push_str(&line[1..]);
+            lines[*side] += 1;
+        }
+        made.deleted += u64::from(last == [0]);
+        made.added += u64::from(last == [1]);
+    }
+    for (range, lines) in [old, new].into_iter().zip(lines) {
+        let want = match lines {
+            0 => "0,0".to_owned(),
+            1 => "1".to_owned(),
+            more => format!("1,{more}"),
+        };
+        assert_eq!(range, want);
+    }
+    made
 }
 
 /// The request as JSON again.

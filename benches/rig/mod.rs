@@ -92,11 +92,12 @@ pub fn host() -> String {
     format!("host: Linux {}, {cpus} CPUs, load {load} at the start", kernel.trim())
 }
 
-/// Middle, 95th in a hundred (nearest rank), least and most of some times.
+/// Middle, 95th and 99th in a hundred (nearest rank), least and most of some times.
 #[derive(Clone, Copy, Debug)]
 pub struct Figures {
     pub median: Duration,
     pub p95: Duration,
+    pub p99: Duration,
     pub min: Duration,
     pub max: Duration,
 }
@@ -107,7 +108,7 @@ impl Figures {
         let mut sorted = times.to_vec();
         sorted.sort_unstable();
         let rank = |hundredths: usize| sorted[(sorted.len() * hundredths).div_ceil(100).max(1) - 1];
-        Self { median: rank(50), p95: rank(95), min: sorted[0], max: sorted[sorted.len() - 1] }
+        Self { median: rank(50), p95: rank(95), p99: rank(99), min: sorted[0], max: sorted[sorted.len() - 1] }
     }
 }
 

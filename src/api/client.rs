@@ -1,7 +1,7 @@
 //! A typed client of the control socket: one process, one connection, kept alive between requests.
 
 use super::socket;
-use super::wire::{self, CALL_ID, ENDED, LEFT_OUT, STORED, TOTAL, TRUNCATED};
+use super::wire::{self, CALL_ID, ENDED, LEFT_OUT, LOST, STORED, TOTAL, TRUNCATED};
 use crate::domain::ids::{CallId, RunId, SessionId};
 use crate::domain::refusal::{Code, Refusal};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -46,6 +46,8 @@ pub struct LogPart {
 pub struct Patch {
     /// Changes that it only names.
     pub left_out: u64,
+    /// Those of them whose published bytes are lost.
+    pub lost: u64,
     /// Its bytes.
     pub bytes: ByteStream,
 }
@@ -292,8 +294,13 @@ impl Client {
     pub async fn diff(&mut self, id: &SessionId, revision: Option<u32>) -> Result<Patch, Refusal> {
         let path = format!("/v1/sessions/{id}/workspace/diff?summary=false{}", and_revision(revision));
         let response = self.send(Method::GET, &path, None::<&()>, LONG_ANSWER).await?;
-        let left_out = text(response.headers(), LEFT_OUT).parse().unwrap_or_default();
-        Ok(Patch { left_out, bytes: ByteStream { body: response.into_body(), state: self.state.clone() } })
+        let count = |name| text(response.headers(), name).parse().unwrap_or_default();
+        let (left_out, lost) = (count(LEFT_OUT), count(LOST));
+        Ok(Patch {
+            left_out,
+            lost,
+            bytes: ByteStream { body: response.into_body(), state: self.state.clone() },
+        })
     }
 
     async fn call<T: DeserializeOwned>(

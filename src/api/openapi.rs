@@ -82,7 +82,7 @@ macro_rules! names {
 names!(SessionKind: Ordinary Coding);
 names!(Change: Added Modified Deleted);
 names!(FileChange: Added Deleted Modified Mode);
-names!(Content: Text Control Binary);
+names!(Content: Text Control Binary Lost);
 names!(RunState: Requested Creating Running Finishing Finished Interrupted);
 names!(Cleanup: None Pending Confirmed Uncertain);
 names!(Cause: Exited Signalled Deadline Cancelled Oom PidsLimit FileSizeLimit WorkFull OutputChanged

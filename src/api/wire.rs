@@ -27,6 +27,8 @@ pub const ENDED: &str = "salaam-output-ended";
 pub const CALL_ID: &str = "salaam-call-id";
 /// Header of an answer with a patch: changes that it only names.
 pub const LEFT_OUT: &str = "salaam-diff-left-out";
+/// Header of an answer with a patch: those of them whose published bytes are lost.
+pub const LOST: &str = "salaam-diff-lost";
 
 /// The one form of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -404,7 +406,7 @@ pub struct FileDiff {
     pub added_lines: u64,
     /// Lines that the patch deletes from it.
     pub deleted_lines: u64,
-    /// False when the patch only names the change, in a comment.
+    /// False when the patch only names the change, in a comment: it is binary, or bytes are lost.
     pub in_patch: bool,
     /// Length of its section of the patch; the sections follow each other in the order of the files.
     pub patch_bytes: u64,

@@ -28,6 +28,8 @@ pub enum Content {
     Control,
     /// Anything else: named, never part of the patch.
     Binary,
+    /// Published bytes that the change needs are no longer there: named, never part of the patch.
+    Lost,
 }
 
 /// A file in one of the two trees.

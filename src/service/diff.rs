@@ -5,8 +5,10 @@ use super::ports::Published;
 use super::rules::kept_workspace_of;
 use super::types::WorkspaceDiff;
 use crate::domain::change::Base;
+use crate::domain::diff::Content;
 use crate::domain::ids::{SessionId, WorkspaceId};
 use crate::domain::refusal::Refusal;
+use std::path::PathBuf;
 
 /// The revision of the import.
 const IMPORT: u32 = 1;
@@ -22,15 +24,24 @@ pub(super) async fn diff(
     let workspace = kept_workspace_of(&session)?.clone();
     let port = core.workspaces()?;
     let (from, mut old) = published(core, &workspace.id, IMPORT).await?;
-    // Whoever edits the import by hand and adopts that has overwritten what the diff starts from.
-    old.elsewhere = Some(session.cwd.into());
-    let (to, new) = published(core, &workspace.id, revision.unwrap_or(workspace.revision)).await?;
-    let diff = blocking(move || port.diff(&old, &new)).await?;
+    let (to, mut new) = published(core, &workspace.id, revision.unwrap_or(workspace.revision)).await?;
+    let (first, asked) = (port.clone(), (old.clone(), new.clone()));
+    let mut diff = blocking(move || first.diff(&asked.0, &asked.1)).await?;
+    if diff.files.iter().any(|file| file.content == Content::Lost) {
+        // What an editor has overwritten in one revision may lie in another or, of the import, in the project.
+        for number in IMPORT..=workspace.revision {
+            let root: PathBuf = core.ledger.root(&workspace.id, number).await?.into();
+            old.elsewhere.push(root.clone());
+            new.elsewhere.push(root);
+        }
+        old.elsewhere.push(session.cwd.into());
+        diff = blocking(move || port.diff(&old, &new)).await?;
+    }
     Ok(WorkspaceDiff { workspace: workspace.id, from, to, diff })
 }
 
 async fn published(core: &Core, id: &WorkspaceId, revision: u32) -> Result<(Base, Published), Refusal> {
     let manifest = core.ledger.manifest(id, revision).await?;
     let root = core.ledger.root(id, revision).await?.into();
-    Ok((Base { revision, digest: manifest.digest() }, Published { root, elsewhere: None, manifest }))
+    Ok((Base { revision, digest: manifest.digest() }, Published { root, elsewhere: vec![], manifest }))
 }

@@ -13,6 +13,7 @@ use crate::domain::refusal::Refusal;
 use crate::domain::session::Excluded;
 use crate::exec::Fut;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A freshly imported workspace: revision 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +40,9 @@ pub struct Observation {
 pub struct Published {
     /// Its directory on the host.
     pub root: PathBuf,
-    /// Where bytes of it may lie that an editor has overwritten there: the project, for the import.
-    pub elsewhere: Option<PathBuf>,
+    /// Where bytes of it may lie that an editor has overwritten there: other revisions and, for the import,
+    /// the project.
+    pub elsewhere: Vec<PathBuf>,
     /// Its files and empty directories.
     pub manifest: TreeManifest,
 }
@@ -67,7 +69,7 @@ pub trait WorkspacePort: Send + Sync + 'static {
     ///
     /// # Errors
     /// `workspace_changed` when `root` itself cannot be opened.
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal>;
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal>;
 
     /// Plans a patch of the revision `base`, which holds `tree` in `root`. Nothing is written.
     ///
@@ -93,7 +95,8 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// Compares two published revisions, as they were published.
     ///
     /// # Errors
-    /// `workspace_changed` naming the files whose published bytes are no longer there.
+    /// `workspace_changed` when a root cannot be opened; files whose published bytes are no longer there are
+    /// named in the diff.
     fn diff(&self, old: &Published, new: &Published) -> Result<Diff, Refusal>;
 
     /// What publishes further revisions; `None` where there is only the import.

@@ -5,49 +5,29 @@ use super::beneath::{self, Stack, is_ours, whole};
 use super::hashing;
 use super::observe::ObserveError;
 use crate::domain::manifest::FileEntry;
-use crate::domain::relpath::RelPath;
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Stat};
 use rustix::io::Errno;
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// Why the bytes of a published root could not be had.
-#[derive(Debug, thiserror::Error)]
-pub enum ContentsError {
-    /// The root cannot be opened, or what it holds cannot be told.
-    #[error(transparent)]
-    Root(#[from] ObserveError),
-    /// Files are not there, or not as published: an editor wrote into the directory.
-    #[error("{} no longer holds {} of its files as published", path.display(), files.len())]
-    Changed {
-        /// The root.
-        path: PathBuf,
-        /// Which files, in the order asked for.
-        files: Vec<RelPath>,
-    },
-}
-
-/// Reads each of `wanted` below `root`, in order. Whatever is raced or swapped meanwhile, the bytes
-/// given are those of the entry's digest.
+/// Reads each of `wanted` below `root`, in order; `None` for one that is not there as published, because
+/// an editor wrote into the directory. Whatever is raced or swapped meanwhile, the bytes given are those
+/// of the entry's digest.
 ///
 /// # Errors
-/// [`ContentsError`].
-pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Vec<u8>>, ContentsError> {
-    let (mut had, mut files) = (Vec::with_capacity(wanted.len()), Vec::new());
-    for (entry, content) in wanted.iter().zip(each(root, wanted)?) {
-        match content {
-            Ok(content) => had.push(content),
-            Err(_) => files.push(entry.path.clone()),
-        }
-    }
-    if files.is_empty() { Ok(had) } else { Err(ContentsError::Changed { path: root.to_owned(), files }) }
+/// [`ObserveError`].
+pub fn contents(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Option<Vec<u8>>>, ObserveError> {
+    Ok(each(root, wanted)?.into_iter().map(|one| one.ok().map(|(content, _)| content)).collect())
 }
+
+/// A content, and what fstat(2) said of its file before it was read; or why it is not to be had.
+pub(super) type Read = Result<(Vec<u8>, Stat), String>;
 
 /// Reads each of `wanted` below `root`: its published bytes, or why they are not there.
 ///
 /// # Errors
 /// [`ObserveError`].
-pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Result<Vec<u8>, String>>, ObserveError> {
+pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Read>, ObserveError> {
     let mut below = Stack::new(beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?);
     let mut read = Vec::with_capacity(wanted.len());
     for entry in wanted {
@@ -55,18 +35,18 @@ pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Result<Vec<
         let ours = |errno| ObserveError::of(&root.join(entry.path.as_str()), errno);
         read.push(content.map_err(ours)?);
     }
-    let had: Vec<&[u8]> = read.iter().flatten().map(Vec::as_slice).collect();
+    let had: Vec<&[u8]> = read.iter().flatten().map(|(content, _)| content.as_slice()).collect();
     let mut digests = hashing::hash_all(&had).into_iter();
     let checked = wanted.iter().zip(read).map(|(entry, content)| {
         let content = content?;
-        let same = content.len() as u64 == entry.length && digests.next().as_ref() == Some(&entry.content);
+        let same = content.0.len() as u64 == entry.length && digests.next().as_ref() == Some(&entry.content);
         if same { Ok(content) } else { Err("it holds something else".to_owned()) }
     });
     Ok(checked.collect())
 }
 
 /// Reads a file if it is a regular one of the published length. The outer error says nothing about it.
-fn content(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, String>, Errno> {
+fn content(below: &mut Stack, entry: &FileEntry) -> Result<Read, Errno> {
     match regular(below, entry) {
         Err(errno) if is_ours(errno) => Err(errno),
         Err(Errno::LOOP | Errno::NOTDIR) => Ok(Err("a name of its path is a symlink or no directory".into())),
@@ -76,7 +56,7 @@ fn content(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, Strin
     }
 }
 
-fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, String>, Errno> {
+fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Read, Errno> {
     let mut names: Vec<_> = entry.path.as_str().split('/').collect();
     let name = names.pop().unwrap_or_default();
     let file = beneath::file(below.find(&names)?.as_fd(), name)?;
@@ -87,5 +67,5 @@ fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Result<Vec<u8>, Strin
     if u64::try_from(stat.st_size) != Ok(entry.length) {
         return Ok(Err(format!("it has {} bytes; {} were published", stat.st_size, entry.length)));
     }
-    whole(&file, entry.length).map(Ok)
+    Ok(Ok((whole(&file, entry.length)?, stat)))
 }

@@ -3,7 +3,7 @@
 //!
 //! `policy`, `refused`, `exclusion`, `admission`, `edit` and `patch` decide over values; `walk` and the
 //! modules that use it (`import`, `observe`) read a tree through directory descriptors, `contents` and
-//! `published` single files; `aside` writes the next revision from one; `store`, `revise` and
+//! `published` single files, which `remembered` keeps in memory; `aside` writes the next revision from one; `store`, `revise` and
 //! `coding_root` own the directories below the coding root; `diff` compares revisions.
 
 pub mod admission;
@@ -23,6 +23,7 @@ pub mod policy;
 mod problem;
 pub mod published;
 pub mod refused;
+pub mod remembered;
 mod revise;
 pub mod store;
 mod walk;

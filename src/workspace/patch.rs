@@ -38,6 +38,10 @@ pub fn plan<R>(from: &Published<'_, R>, patch: &Patch, limits: &Limits) -> Resul
 where
     R: Fn(&FileEntry) -> Result<Vec<u8>, Refusal>,
 {
+    let most = limits.files.saturating_mul(2);
+    if patch.files.len() as u64 > most {
+        return Err(crowded(patch.files.len(), most));
+    }
     if patch.revision != from.base.revision {
         return Err(stale(from, patch));
     }
@@ -97,7 +101,7 @@ impl Next {
             Err(bad) => return Ok(Err(invalid(&bad.to_string()))),
         };
         if !self.named.insert(path.clone()) {
-            return Ok(Err(invalid("the patch names it twice")));
+            return Ok(Err(invalid(TWICE)));
         }
         let change = match Change::of(asked) {
             Ok(change) => change,
@@ -106,12 +110,11 @@ impl Next {
         let current = match (from.tree.file(&path), &asked.expected_hash) {
             (None, None) => None,
             (None, Some(_)) => {
+                let now = from.base.revision;
                 let said = match exclusion::of_path(&path) {
                     Some(reason) => format!("is an excluded name ({reason})"),
-                    None => format!(
-                        "is not in revision {}; to create it, expect the hash null",
-                        from.base.revision
-                    ),
+                    None if applied(from, asked)? => format!("is not in revision {now}{APPLIED}"),
+                    None => format!("is not in revision {now}; to create it, expect the hash null"),
                 };
                 return Ok(Err(unfit(&said)));
             }
@@ -125,7 +128,7 @@ impl Next {
                     }
                     Some(hash) => return Ok(Err(invalid(&format!("'{}' is no hash", shown(hash))))),
                 };
-                let done = if applied(from, asked)? { "; the patch is already applied to it" } else { "" };
+                let done = if applied(from, asked)? { APPLIED } else { "" };
                 return Ok(Err(unfit(&format!("{said}{done}"))));
             }
         };
@@ -220,6 +223,8 @@ impl<'a> Change<'a> {
 /// Most edits of one file in one patch; each costs a search through the file.
 const MAX_EDITS: usize = 100;
 const TOO_MANY: &str = "it has more than 100 edits, the limit; give the whole content";
+const TWICE: &str = "the patch names it twice";
+const APPLIED: &str = "; the patch is already applied to it";
 
 /// Whether one file already is what the patch makes of it: exactly, by content and by taking edits back.
 fn applied<R>(from: &Published<'_, R>, asked: &FilePatch) -> Result<bool, Refusal>
@@ -230,7 +235,10 @@ where
     let (Ok(change), expected) = (Change::of(asked), asked.expected_hash.as_deref()) else {
         return Ok(false);
     };
-    let Some(file) = file else { return Ok(matches!(change, Change::Delete) && expected.is_some()) };
+    let Some(file) = file else {
+        let was_there = expected.is_some_and(|hash| Digest::parse(hash).is_ok());
+        return Ok(matches!(change, Change::Delete) && was_there);
+    };
     let mode = asked.executable.is_none_or(|wanted| wanted == file.executable);
     let content = match change {
         Change::Delete => false,
@@ -244,11 +252,28 @@ where
     Ok(content && mode)
 }
 
+/// More files than a patch can need: a whole tree that is deleted, and another in its place.
+fn crowded(files: usize, most: u64) -> Refusal {
+    Refusal::new(
+        Code::LimitExceeded,
+        format!("nothing was changed: the patch names {files} files; the limit for one patch is {most}"),
+        "make several patches of it, each for the revision that the last one made",
+    )
+}
+
 fn stale<R>(from: &Published<'_, R>, patch: &Patch) -> Refusal
 where
     R: Fn(&FileEntry) -> Result<Vec<u8>, Refusal>,
 {
     let now = from.base.revision;
+    let mut named = BTreeSet::new();
+    if let Some(twice) = patch.files.iter().find(|file| !named.insert(file.path.as_str())) {
+        return Refusal::new(
+            Code::Invalid,
+            format!("nothing was changed: '{}': {TWICE}", shown(&twice.path)),
+            "correct the request and send it whole",
+        );
+    }
     // A content that cannot be had says nothing about what is applied.
     let done = patch.files.iter().all(|file| applied(from, file).unwrap_or(false)) && !patch.files.is_empty();
     let done = if done { "; the patch is already applied to every file that it names" } else { "" };

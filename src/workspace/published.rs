@@ -16,7 +16,11 @@ use std::path::Path;
 pub fn read(root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, ObserveError> {
     let wanted: Vec<_> = files.iter().collect();
     let read = files.iter().zip(contents::each(root, &wanted)?);
-    Ok(read.map(|(file, content)| content.map_err(|why| changed(&file.path, &why))).collect())
+    let told = |(file, one): (&FileEntry, contents::Read)| match one {
+        Ok((content, _)) => Ok(content),
+        Err(why) => Err(changed(&file.path, &why)),
+    };
+    Ok(read.map(told).collect())
 }
 
 /// [`read`] for one file.
@@ -28,7 +32,7 @@ pub fn read_one(root: &Path, file: &FileEntry) -> Result<Vec<u8>, Refusal> {
     all.pop().unwrap_or_else(|| Err(changed(&file.path, "it could not be read")))
 }
 
-fn changed(path: &RelPath, why: &str) -> Refusal {
+pub(super) fn changed(path: &RelPath, why: &str) -> Refusal {
     Refusal::new(
         Code::WorkspaceChanged,
         format!("'{}' was changed in the workspace's directory: {why}", printable(path.as_str().as_bytes())),

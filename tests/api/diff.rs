@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::Duration;
 
 type Files<'a> = &'a [(&'a str, bool, &'a [u8])];
 
@@ -43,7 +44,8 @@ fn import(root: &Path, _: &Path) -> Result<Vec<Excluded>, Refusal> {
     Ok(vec![])
 }
 
-fn later(base: &Workspace) -> TreeChange {
+/// `files` as the next revision.
+fn changed(base: &Workspace, files: Files<'_>) -> TreeChange {
     let path = |path: &str| RelPath::parse(path).unwrap();
     let entry = |(at, executable, bytes): &(&str, bool, &[u8])| FileEntry {
         path: path(at),
@@ -53,8 +55,8 @@ fn later(base: &Workspace) -> TreeChange {
     };
     TreeChange {
         base: Base { revision: base.revision, digest: base.digest.clone() },
-        target: TreeManifest::new(LATER.iter().map(entry).collect(), vec![]),
-        written: LATER.iter().map(|(at, _, bytes)| (path(at), bytes.to_vec())).collect(),
+        target: TreeManifest::new(files.iter().map(entry).collect(), vec![]),
+        written: files.iter().map(|(at, _, bytes)| (path(at), bytes.to_vec())).collect(),
     }
 }
 
@@ -68,10 +70,14 @@ struct Two {
 
 impl Two {
     async fn new() -> Self {
-        let rig = Rig::importing("state", import).await;
+        Self::slow(Duration::ZERO).await
+    }
+
+    async fn slow(takes: Duration) -> Self {
+        let rig = Rig::slow("state", import, takes).await;
         let session = rig.coding().await;
         let imported = rig.service.session(&session).await.unwrap().workspace.unwrap();
-        rig.service.publish(&session, later(&imported), None).await.unwrap();
+        rig.service.publish(&session, changed(&imported, LATER), None).await.unwrap();
         Self { rig, session, import: imported.root.into() }
     }
 
@@ -97,7 +103,11 @@ impl Two {
 
     /// What a terminal is sent: script(1) gives the program one.
     fn terminal(&self, args: &str, more: &[(&str, &str)]) -> Option<String> {
-        let line = format!("{} workspace diff {} {args}", env!("CARGO_BIN_EXE_sal"), self.session);
+        self.script(&format!("workspace diff {} {args}", self.session), more)
+    }
+
+    fn script(&self, args: &str, more: &[(&str, &str)]) -> Option<String> {
+        let line = format!("{} {args}", env!("CARGO_BIN_EXE_sal"));
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).env_remove("NO_COLOR").env("TERM", "xterm");
         command.env("SAL_STATE", &self.rig.state).envs(more.iter().copied()).stdin(Stdio::null());
@@ -151,10 +161,10 @@ async fn ws7_the_route_gives_the_patch_and_its_summary() {
 #[tokio::test]
 async fn ws7_what_cannot_be_compared_is_refused() {
     let two = Two::new().await;
-    std::fs::write(two.import.join("run.sh"), "exit 1\n").unwrap();
+    std::fs::rename(&two.import, two.import.with_extension("moved")).unwrap();
     let refusal = two.rig.client().await.diff(&two.session, None).await.unwrap_err();
     assert_eq!(refusal.code, Code::WorkspaceChanged);
-    assert!(refusal.message.ends_with("needs: run.sh"), "{refusal}");
+    assert!(refusal.message.contains("cannot be opened"), "{refusal}");
     let (status, answer) = two.rig.ask("GET", &two.path("?revision=3"), b"").await;
     assert_eq!((status, &answer["error"]["code"]), (404, &json!("not_found")));
     let (_, made) = two.rig.ask("POST", "/v1/sessions", br#"{"kind":"ordinary","cwd":"/project"}"#).await;
@@ -181,6 +191,63 @@ async fn ws7_a_pipe_gets_the_patch_byte_for_byte_and_is_told_what_it_leaves_out(
     let refused: (Option<i32>, Value) =
         (refused.status.code(), serde_json::from_slice(&refused.stderr).unwrap());
     assert_eq!((refused.0, &refused.1["error"]["code"]), (Some(125), &json!("not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ws7_lost_bytes_are_named_in_every_form_and_the_exit_code_tells_them() {
+    let two = Two::new().await;
+    let (_, whole) = two.patch().await;
+    std::fs::write(two.import.join("run.sh"), "exit 1\n").unwrap();
+    let out = two.sal(&[], &[]);
+    let rest = whole.split_once("diff --git a/run.sh").unwrap().0;
+    let named = "# Files a/run.sh and /dev/null differ; not in this patch, since published bytes are lost\n";
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(1), format!("{rest}{named}")));
+    let said = text(&out.stderr);
+    assert!(said.starts_with("sal: binary changes that are not in the patch: 1; "), "{said}");
+    assert!(
+        said.contains("\nsal: changes that are left out because published bytes are no longer there: 1; ")
+    );
+    let stat = two.sal(&["--stat"], &[]);
+    let shown = text(&stat.stdout);
+    assert!(stat.status.code() == Some(1) && shown.contains("| lost: published bytes"), "{shown}");
+    assert!(shown.contains(" delete mode 100755 run.sh\n"), "{shown}");
+    let json = two.sal(&["--json"], &[]);
+    let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+    let file = &found["files"][4];
+    assert_eq!(
+        (json.status.code(), &file["content"], &file["in_patch"]),
+        (Some(1), &json!("lost"), &json!(false))
+    );
+    let forced = two.sal(&["--color", "always"], &[]);
+    assert_eq!(forced.status.code(), Some(1));
+    assert!(text(&forced.stdout).contains(named.trim_end()), "{}", text(&forced.stdout));
+    // Another revision that has the bytes gives them back.
+    let current = two.rig.service.session(&two.session).await.unwrap().workspace.unwrap();
+    two.rig.service.publish(&two.session, changed(&current, IMPORT), None).await.unwrap();
+    let out = two.sal(&["--revision", "2"], &[]);
+    assert_eq!((out.status.code(), text(&out.stdout)), (Some(0), whole));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ws7_a_terminal_is_told_that_a_long_import_or_diff_goes_on_and_a_pipe_is_not() {
+    let two = Two::slow(Duration::from_millis(900)).await;
+    let diff = format!("workspace diff {} --stat", two.session);
+    let create = format!("session create --coding --cwd {}", env!("CARGO_MANIFEST_DIR"));
+    for (args, said) in [(diff, "comparing"), (create, "importing")] {
+        let mut piped = Command::new(env!("CARGO_BIN_EXE_sal"));
+        piped.args(args.split(' ')).env_clear().env("SAL_STATE", &two.rig.state).stdin(Stdio::null());
+        let piped = tokio::task::block_in_place(|| piped.output()).unwrap();
+        assert_eq!((piped.status.code(), text(&piped.stderr).as_str()), (Some(0), ""), "{args}");
+        assert!(!text(&piped.stdout).contains(said), "{args}");
+        let Some(shown) = two.script(&args, &[]) else { return };
+        // From 0.4 s on, on one line that is gone in the end.
+        let (line, rest) = shown.rsplit_once("\r\u{1b}[K").unwrap_or_else(|| panic!("{shown:?}"));
+        assert!(line.starts_with(&format!("\r{said} … 0.")) && !line.contains('\n'), "{shown:?}");
+        assert!(line.matches(said).count() > 1, "{shown:?}");
+        assert_eq!(rest.lines().count(), text(&piped.stdout).lines().count(), "{shown:?}");
+        let dumb = two.script(&args, &[("TERM", "dumb")]).unwrap();
+        assert!(!dumb.contains(said), "{dumb:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,6 +20,7 @@ use salaam::service::startup::Opened;
 use salaam::service::{Backend, Service};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
@@ -55,8 +56,15 @@ impl Rig {
 
     /// [`Rig::at`] with an import of its own.
     pub async fn importing(name: &str, import: Import) -> Self {
+        Self::slow(name, import, Duration::ZERO).await
+    }
+
+    /// [`Rig::importing`] whose imports and diffs take so long at least.
+    pub async fn slow(name: &str, import: Import, takes: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let workspaces = Arc::new(Plain::importing(dir.path().join("coding"), import));
+        let mut workspaces = Plain::importing(dir.path().join("coding"), import);
+        workspaces.takes = takes;
+        let workspaces = Arc::new(workspaces);
         let state = dir.path().join(name);
         let scripted = Scripted::new();
         let pin = ImagePin {

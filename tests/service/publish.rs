@@ -109,7 +109,7 @@ impl WorkspacePort for Meddled {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         self.plain.remove(id)
     }
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
         self.plain.read(root, files)
     }
     fn plan(

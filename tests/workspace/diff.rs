@@ -64,6 +64,51 @@ fn applies(old: &Files, new: &Files) -> Diff {
     found
 }
 
+/// Files of the import that an editor has overwritten are left out; git applies the rest of the patch.
+fn applies_without(old: &Files, new: &Files, which: &prop::sample::Index) {
+    let revisions = Revisions::new(old, new);
+    let whole = revisions.diff();
+    if old.is_empty() {
+        return;
+    }
+    let (lost, (_, bytes)) = old.iter().nth(which.index(old.len())).unwrap();
+    std::fs::write(revisions.root("a").join(lost), [bytes, &b"!"[..]].concat()).unwrap();
+    let found = revisions.diff();
+    let (_dir, root) = checkout(old);
+    if found.files.iter().any(|file| file.in_patch) {
+        ok(&git(&root, &["apply", "-"], &found.patch));
+    } else {
+        assert!(!found.patch.contains("diff --git"), "{}", found.patch);
+    }
+    assert_eq!(found.files.len(), whole.files.len());
+    let got = read(&root);
+    for (file, before) in found.files.iter().zip(&whole.files) {
+        assert_eq!(
+            (&file.path, file.change, file.old, file.new),
+            (&before.path, before.change, before.old, before.new)
+        );
+        let path = file.path.as_str();
+        let want = if file.in_patch { new.get(path) } else { old.get(path) };
+        assert_eq!(got.get(path), want, "{path:?}\n{}", found.patch);
+        let near = |one: &str, other: &str| other == one || other.starts_with(&format!("{one}/"));
+        // A binary file is deleted only to make room for text.
+        let binary = before.content == Content::Binary;
+        assert!(
+            binary || file.in_patch == before.in_patch || near(path, lost) || near(lost, path),
+            "{path:?}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn ws7_git_applies_what_is_left_when_a_file_is_lost((old, new) in trees(), which in any::<prop::sample::Index>()) {
+        applies_without(&old, &new, &which);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 128, max_shrink_iters: 2_000, ..ProptestConfig::default() })]
 

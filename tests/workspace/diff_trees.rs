@@ -265,13 +265,13 @@ impl Revisions {
     }
 
     pub fn try_diff(&self) -> Result<Diff, Refusal> {
-        self.diff_with(None)
+        self.diff_with(&[])
     }
 
-    pub fn diff_with(&self, elsewhere: Option<&Path>) -> Result<Diff, Refusal> {
+    pub fn diff_with(&self, elsewhere: &[PathBuf]) -> Result<Diff, Refusal> {
         let [old, new] = &self.manifests;
         let old = Revision { root: &self.root("a"), elsewhere, manifest: old };
-        let new = Revision { root: &self.root("b"), elsewhere: None, manifest: new };
+        let new = Revision { root: &self.root("b"), elsewhere: &[], manifest: new };
         revisions(old, new).map_err(|error| Refusal::from(&error))
     }
 

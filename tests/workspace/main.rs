@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admitted;
+mod clones;
 mod diff;
 mod diff_bytes;
 mod diff_trees;

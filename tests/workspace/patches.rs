@@ -220,6 +220,10 @@ fn ft2_revision_and_hashes_must_be_those_of_the_current_files() {
     }
     let other = edits("a", Some(Digest::of(b"older").to_string()), &[("old", "new")]);
     assert!(!said(vec![other], Code::PatchRefused).contains("already applied"));
+    let message = said(vec![delete("c", old.clone())], Code::PatchRefused);
+    assert!(message.ends_with("'c' is not in revision 1; the patch is already applied to it"), "{message}");
+    let message = said(vec![delete("c", Some("no hash".into()))], Code::PatchRefused);
+    assert!(message.ends_with("to create it, expect the hash null"), "{message}");
     let done = [edits("a", old.clone(), &[("old", "new")]), delete("gone", old.clone())];
     for (files, applied) in [(done.to_vec(), true), ([&done[..], &[delete("b", old)]].concat(), false)] {
         let stale = tree.plan(7, &patch(files), &Limits::fixed()).unwrap_err();
@@ -245,6 +249,30 @@ fn ft2_bits_alone_binary_files_and_empty_directories() {
     assert!(tree.plan(1, &patch(vec![write("bin", tree.hash("bin"), "t")]), &Limits::fixed()).is_ok());
     let refused = refusal(&tree, vec![write("hollow", None, "")]);
     assert!(refused.message.contains("both a file and a directory"), "{refused}");
+}
+
+#[test]
+fn ft2_a_patch_of_too_many_files_or_one_named_twice_is_refused_before_its_revision_is_looked_at() {
+    let tree = Tree::of(&[("a", b"1")]);
+    let base = Base { revision: 1, digest: tree.manifest().digest() };
+    let read = |_: &FileEntry| panic!("nothing is read");
+    let limits = Limits { files: 2, ..Limits::fixed() };
+    let names = |count: usize| (0..count).map(|at| delete(&format!("n{at}"), tree.hash("a"))).collect();
+    for revision in [1, 7] {
+        let plan = |files| {
+            let asked = Patch { revision, files };
+            plan(&Published { base: base.clone(), tree: &tree.manifest(), read }, &asked, &limits)
+                .unwrap_err()
+        };
+        let refused = plan(names(5));
+        assert_eq!(refused.code, Code::LimitExceeded, "{refused}");
+        assert!(refused.message.contains("names 5 files; the limit for one patch is 4"), "{refused}");
+        let within = plan(names(4)).code;
+        assert_eq!(within, if revision == 1 { Code::PatchRefused } else { Code::StaleRevision });
+        let refused = plan(vec![delete("x", tree.hash("a")), delete("x", tree.hash("a"))]);
+        assert_eq!(refused.code, if revision == 1 { Code::PatchRefused } else { Code::Invalid }, "{refused}");
+        assert!(refused.message.contains("'x': the patch names it twice"), "{refused}");
+    }
 }
 
 #[test]

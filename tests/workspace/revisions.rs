@@ -15,7 +15,7 @@ use salaam::workspace::store::{Store, StoreError};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-fn file(path: &str, content: &[u8], executable: bool) -> FileEntry {
+pub(super) fn file(path: &str, content: &[u8], executable: bool) -> FileEntry {
     FileEntry {
         path: RelPath::parse(path).unwrap(),
         executable,
@@ -80,7 +80,13 @@ impl Case {
     }
 }
 
-fn intent(id: &WorkspaceId, base: &Path, digest: &Digest, target: &Path, tree: &TreeManifest) -> Intent {
+pub(super) fn intent(
+    id: &WorkspaceId,
+    base: &Path,
+    digest: &Digest,
+    target: &Path,
+    tree: &TreeManifest,
+) -> Intent {
     let root = |revision, digest: &Digest, root: &Path| Root {
         revision,
         digest: digest.clone(),

@@ -31,6 +31,17 @@ fn a20_the_seeds_of_the_path_target_pass_and_reach_both_answers() {
     assert_eq!(taken, ["accents", "bidi", "empty", "excluded", "hidden", "plain", "root", "tab"]);
 }
 
+#[test]
+fn ws7_the_seeds_of_the_diff_target_pass_and_reach_both_answers() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds/diff");
+    let all = std::fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().file_name().into_string().unwrap());
+    let not: Vec<String> = ["binary", "latin1", "mode", "same"].map(str::to_owned).to_vec();
+    let mut want: Vec<String> = all.filter(|name| !not.contains(name)).collect();
+    want.sort();
+    assert!(want.len() > 10);
+    assert_eq!(run("diff", targets::diff), want);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -40,7 +51,9 @@ proptest! {
         which in any::<prop::sample::Index>(),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..3u8), 1..6),
     ) {
-        for (name, target) in [("patch", targets::patch as fn(&[u8]) -> bool), ("path", targets::path)] {
+        for (name, target) in
+            [("patch", targets::patch as fn(&[u8]) -> bool), ("path", targets::path), ("diff", targets::diff)]
+        {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fuzz/seeds").join(name);
             let mut seeds: Vec<_> = std::fs::read_dir(folder).unwrap().map(|seed| seed.unwrap().path()).collect();
             seeds.sort();

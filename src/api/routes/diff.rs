@@ -3,7 +3,8 @@
 use super::Api;
 use crate::api::answer::Failure;
 use crate::api::extract::{InPath, InQuery};
-use crate::api::wire::{self, LEFT_OUT};
+use crate::api::wire::{self, LEFT_OUT, LOST};
+use crate::domain::diff::Content;
 use crate::domain::ids::SessionId;
 use axum::Json;
 use axum::extract::State;
@@ -22,8 +23,9 @@ pub(crate) struct Asked {
 
 /// What changed in the workspace since the import: a patch for `git apply`, or a summary of it
 ///
-/// Binary changes are named in comments; the header `salaam-diff-left-out` counts them. Both forms are bounded by the limits of a workspace. A
-/// revision that is named in both requests makes them fit together.
+/// Binary changes, and changes whose published bytes an editor has overwritten, are named in comments. The
+/// header `salaam-diff-left-out` counts them all, `salaam-diff-lost` the latter. Both forms are bounded by
+/// the limits of a workspace. A revision that is named in both requests makes them fit together.
 #[utoipa::path(get, operation_id = "diffWorkspace", path = "/v1/sessions/{session}/workspace/diff", tag = "sessions",
     params(
         ("session" = String, Path, description = "Session id"),
@@ -45,10 +47,12 @@ pub(crate) async fn diff(
     Ok(if asked.summary {
         Json(wire::WorkspaceDiff::from(found)).into_response()
     } else {
-        let left_out = found.diff.files.iter().filter(|file| !file.in_patch).count();
+        let named = found.diff.files.iter().filter(|file| !file.in_patch);
+        let lost = named.clone().filter(|file| file.content == Content::Lost).count();
         let headers = [
             (CONTENT_TYPE, HeaderValue::from_static("text/x-diff; charset=utf-8")),
-            (HeaderName::from_static(LEFT_OUT), HeaderValue::from(left_out)),
+            (HeaderName::from_static(LEFT_OUT), HeaderValue::from(named.count())),
+            (HeaderName::from_static(LOST), HeaderValue::from(lost)),
         ];
         (headers, found.diff.patch).into_response()
     })

@@ -13,12 +13,19 @@ use crate::workspace::diff::{Revision, revisions};
 use crate::workspace::observe::observe;
 use crate::workspace::patch;
 use crate::workspace::published;
+use crate::workspace::remembered::Remembered;
 use crate::workspace::store::Store;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// How many of the largest revisions are kept in memory, 16 MiB: about as many as are searched by turns.
+const REMEMBERED: u64 = 4;
 
 /// Workspaces below a coding root.
 pub(super) struct Workspaces {
     store: Store,
+    /// What was read of published revisions.
+    remembered: Remembered,
 }
 
 impl Workspaces {
@@ -32,7 +39,8 @@ impl Workspaces {
             tracing::warn!("{warning}");
         }
         store.sweep_staging().map_err(|e| Refusal::from(&e))?;
-        Ok(Self { store })
+        let remembered = Remembered::new(REMEMBERED * store.limits().total_bytes);
+        Ok(Self { store, remembered })
     }
 }
 
@@ -58,8 +66,8 @@ impl WorkspacePort for Workspaces {
         ))
     }
 
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal> {
-        published::read(root, files).map_err(|e| Refusal::from(&e))
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
+        self.remembered.read(root, files).map_err(|e| Refusal::from(&e))
     }
 
     fn plan(
@@ -126,5 +134,5 @@ impl RevisionPort for Workspaces {
 
 fn revision(published: &Published) -> Revision<'_> {
     let Published { root, elsewhere, manifest } = published;
-    Revision { root, elsewhere: elsewhere.as_deref(), manifest }
+    Revision { root, elsewhere, manifest }
 }

@@ -5,18 +5,22 @@
 
 use super::{diff_stat, diff_view};
 use crate::api::client::{Client, Patch};
+use crate::api::wire::WorkspaceDiff;
 use crate::cli::args::OneSession;
 use crate::cli::colour::{self, When};
 use crate::cli::connect::with_client;
 use crate::cli::failure::{Done, Failure};
 use crate::cli::output::Output;
 use crate::cli::progress::shown;
+use crate::domain::diff::Content;
 use crate::domain::refusal::Refusal;
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 
 const BUSY: &str = "comparing";
+/// Exit code of a diff that leaves out what is lost.
+const INCOMPLETE: u8 = 1;
 
 /// Arguments of `workspace diff`.
 #[derive(Debug, clap::Args)]
@@ -40,20 +44,36 @@ impl Diff {
         let state = self.at.state.path()?;
         let rendered = std::io::stdout().is_terminal() || self.color == When::Always;
         with_client(&state, async |mut client| {
-            if out.is_json() || self.stat {
+            let lost = if out.is_json() || self.stat {
                 let found = shown(BUSY, client.diff_summary(&self.at.session, self.revision)).await?;
                 out.either(&found, diff_stat::text)?;
+                lost(&found)
             } else if rendered {
-                self.render(&mut client, out).await?;
+                self.render(&mut client, out).await?
             } else {
-                self.write(&mut client, out).await?;
-            }
-            Ok(ExitCode::SUCCESS)
+                self.write(&mut client, out).await?
+            };
+            Ok(self.verdict(lost, out))
         })
     }
 
-    /// Writes the patch as it is.
-    async fn write(&self, client: &mut Client, out: Output) -> Result<(), Failure> {
+    /// Tells of changes that are left out because their published bytes are lost. The rest is good, but a
+    /// caller who applies it must not take it for the whole.
+    fn verdict(&self, lost: u64, out: Output) -> ExitCode {
+        if lost == 0 {
+            return ExitCode::SUCCESS;
+        }
+        out.note(&format!(
+            "changes that are left out because published bytes are no longer there: {lost}; \
+             sal workspace diff {} --stat names them; they come back when the edits in the revision's \
+             directory are undone, or when the project holds those files again",
+            self.at.session
+        ));
+        ExitCode::from(INCOMPLETE)
+    }
+
+    /// Writes the patch as it is; answers how many changes are lost.
+    async fn write(&self, client: &mut Client, out: Output) -> Result<u64, Failure> {
         let session = &self.at.session;
         let mut patch = shown(BUSY, client.diff(session, self.revision)).await?;
         let mut any = false;
@@ -61,21 +81,22 @@ impl Diff {
             any = true;
             out.raw(&bytes)?;
         }
-        if patch.left_out > 0 {
+        let binary = patch.left_out.saturating_sub(patch.lost);
+        if binary > 0 {
             out.note(&format!(
                 "binary changes that are not in the patch: {}; sal workspace diff {session} --stat names them, \
                  sal workspace inspect {session} says where the files lie",
-                patch.left_out
+                binary
             ));
         }
         if any && let Some(hint) = below_a_repository(Path::new(&client.session(session).await?.cwd)) {
             out.note(&hint);
         }
-        Ok(())
+        Ok(patch.lost)
     }
 
-    /// Shows the patch file by file, escaped.
-    async fn render(&self, client: &mut Client, out: Output) -> Result<(), Failure> {
+    /// Shows the patch file by file, escaped; answers how many changes are lost.
+    async fn render(&self, client: &mut Client, out: Output) -> Result<u64, Failure> {
         let found = shown(BUSY, client.diff_summary(&self.at.session, self.revision)).await?;
         // Published revisions stay, so this is the patch that was summed up.
         let mut patch = client.diff(&self.at.session, Some(found.to_revision)).await?;
@@ -85,8 +106,13 @@ impl Diff {
             let section = take(&mut patch, &mut held, file.patch_bytes).await?;
             out.raw(diff_view::section(file, &String::from_utf8_lossy(&section), colours).as_bytes())?;
         }
-        Ok(())
+        Ok(lost(&found))
     }
+}
+
+/// How many changes are left out because published bytes are lost.
+fn lost(found: &WorkspaceDiff) -> u64 {
+    found.files.iter().filter(|file| file.content == Content::Lost && !file.in_patch).count() as u64
 }
 
 /// Takes the next `length` bytes of the patch; fewer if it ends before.

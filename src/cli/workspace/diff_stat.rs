@@ -31,6 +31,7 @@ fn line(file: &FileDiff, width: usize, most: u64) -> String {
     let what = match file.content {
         _ if file.change == FileChange::Mode => "0".to_owned(),
         Content::Binary => format!("Bin {} -> {} bytes", bytes(&file.old), bytes(&file.new)),
+        Content::Lost => "lost: published bytes are no longer there".to_owned(),
         Content::Text | Content::Control => {
             let lines = file.added_lines + file.deleted_lines;
             let bar = |lines: u64, sign: &str| sign.repeat(scaled(lines, most));

@@ -16,15 +16,15 @@ const AROUND: usize = 64;
 ///
 /// # Errors
 /// `invalid` when it is not UTF-8.
-pub(super) fn text(file: &FileEntry, content: Vec<u8>) -> Result<String, Refusal> {
-    String::from_utf8(content).map_err(|bad| {
+pub(super) fn text<'a>(file: &FileEntry, content: &'a [u8]) -> Result<&'a str, Refusal> {
+    std::str::from_utf8(content).map_err(|bad| {
         Refusal::new(
             Code::Invalid,
             format!(
                 "'{}' is not UTF-8 text: the first byte that is none is number {} of {}",
                 shown(file.path.as_str()),
-                bad.utf8_error().valid_up_to() + 1,
-                bad.as_bytes().len()
+                bad.valid_up_to() + 1,
+                content.len()
             ),
             "it can be replaced or deleted as a whole",
         )
@@ -35,10 +35,15 @@ pub(super) fn text(file: &FileEntry, content: Vec<u8>) -> Result<String, Refusal
 ///
 /// # Errors
 /// `invalid` when it is not UTF-8.
-pub fn read(view: View<'_>, file: &FileEntry, content: Vec<u8>, asked: &Read) -> Result<ReadAnswer, Refusal> {
-    let text = text(file, content)?;
+pub fn read(
+    view: View<'_>,
+    file: &FileEntry,
+    content: impl AsRef<[u8]>,
+    asked: &Read,
+) -> Result<ReadAnswer, Refusal> {
+    let text = text(file, content.as_ref())?;
     let final_newline = text.ends_with('\n');
-    let all: Vec<&str> = match text.strip_suffix('\n').unwrap_or(&text) {
+    let all: Vec<&str> = match text.strip_suffix('\n').unwrap_or(text) {
         "" if !final_newline => Vec::new(),
         body => body.split('\n').collect(),
     };

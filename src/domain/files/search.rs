@@ -6,6 +6,8 @@ use super::request::Search;
 use super::{View, path, read};
 use crate::domain::manifest::FileEntry;
 use crate::domain::refusal::{Code, Refusal};
+use memchr::memmem::Finder;
+use memchr::{memchr, memchr_iter, memrchr};
 
 /// Lines on a page, if nothing else is asked, and the most.
 const USUAL: u32 = 200;
@@ -27,10 +29,10 @@ const BATCH: u64 = 1024 * 1024;
 /// # Errors
 /// `not_found`, `invalid`, `stale_revision` for a cursor of another revision, or what `contents` refuses
 /// as a whole.
-pub fn search(
+pub fn search<C: AsRef<[u8]>>(
     view: View<'_>,
     asked: &Search,
-    contents: impl Fn(&[FileEntry]) -> Result<Vec<Result<Vec<u8>, Refusal>>, Refusal>,
+    contents: impl Fn(&[FileEntry]) -> Result<Vec<Result<C, Refusal>>, Refusal>,
 ) -> Result<SearchAnswer, Refusal> {
     check(&asked.text)?;
     let below = path(asked.path.as_deref().unwrap_or_default())?;
@@ -40,11 +42,12 @@ pub fn search(
     let mut answer =
         SearchAnswer { revision: view.revision, matches: vec![], skipped: vec![], next_cursor: None };
     let mut page = Page::new(asked.limit, USUAL, MOST);
+    let wanted = Finder::new(&asked.text);
     let (mut at, mut within) = (start.at.min(files.len()), start.within);
     while at < files.len() {
         let batch = batch(&files[at..]);
         for (file, content) in batch.iter().zip(contents(batch)?) {
-            match one(file, content, &asked.text, within, &mut page, &mut answer) {
+            match one(file, content, &wanted, within, &mut page, &mut answer) {
                 None => (at, within) = (at + 1, 0),
                 Some(line) => {
                     answer.next_cursor = Some(cursors.write(Start { at, within: line }));
@@ -81,28 +84,28 @@ fn batch(rest: &[FileEntry]) -> &[FileEntry] {
 }
 
 /// Adds what one file has after line `from`; gives the line to go on after when the page is full.
-fn one(
+fn one<C: AsRef<[u8]>>(
     file: &FileEntry,
-    content: Result<Vec<u8>, Refusal>,
-    wanted: &str,
+    content: Result<C, Refusal>,
+    wanted: &Finder<'_>,
     from: u64,
     page: &mut Page,
     answer: &mut SearchAnswer,
 ) -> Option<u64> {
-    let content = content.and_then(|bytes| read::text(file, bytes));
-    let text = match content {
-        Ok(text) => text,
-        Err(refusal) => {
-            let skipped = Skipped { path: file.path.as_str().to_owned(), reason: refusal.message };
-            if !page.takes(&skipped) {
-                return Some(0);
+    let text =
+        match content.as_ref().map_err(Refusal::clone).and_then(|bytes| read::text(file, bytes.as_ref())) {
+            Ok(text) => text,
+            Err(refusal) => {
+                let skipped = Skipped { path: file.path.as_str().to_owned(), reason: refusal.message };
+                if !page.takes(&skipped) {
+                    return Some(0);
+                }
+                answer.skipped.push(skipped);
+                return None;
             }
-            answer.skipped.push(skipped);
-            return None;
-        }
-    };
+        };
     let mut last = from;
-    for found in lines_with(&text, wanted).filter(|found| found.line > from) {
+    for found in lines_with(text, wanted).filter(|found| found.line > from) {
         let found = excerpt(file, &found);
         if !page.takes(&found) {
             return Some(last);
@@ -121,15 +124,16 @@ struct Found<'a> {
     place: usize,
 }
 
-/// Finds every line that holds the text, once each.
-fn lines_with<'a>(text: &'a str, wanted: &'a str) -> impl Iterator<Item = Found<'a>> {
+/// Finds every line that holds the text, once each. As both are UTF-8, a place is never inside a character.
+fn lines_with<'a>(text: &'a str, wanted: &'a Finder<'_>) -> impl Iterator<Item = Found<'a>> {
+    let bytes = text.as_bytes();
     let (mut line, mut counted, mut at) = (1, 0, 0);
     std::iter::from_fn(move || {
-        let place = at + text[at..].find(wanted)?;
-        line += text[counted..place].bytes().filter(|b| *b == b'\n').count() as u64;
+        let place = at + wanted.find(&bytes[at..])?;
+        line += memchr_iter(b'\n', &bytes[counted..place]).count() as u64;
         counted = place;
-        let begin = text[..place].rfind('\n').map_or(0, |end| end + 1);
-        let end = text[place..].find('\n').map_or(text.len(), |end| place + end);
+        let begin = memrchr(b'\n', &bytes[..place]).map_or(0, |end| end + 1);
+        let end = memchr(b'\n', &bytes[place..]).map_or(text.len(), |end| place + end);
         at = end;
         Some(Found { line, whole: &text[begin..end], place: place - begin })
     })

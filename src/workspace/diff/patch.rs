@@ -23,7 +23,7 @@ pub(super) struct Section {
 /// be part of the patch.
 pub(super) fn sections(pairs: &[Pair<'_>], carried: impl Fn(&Pair<'_>) -> bool + Sync) -> Vec<Section> {
     let weight = |pair: &Pair<'_>| {
-        let bytes = |file: Option<&TreeFile>| file.map_or(0, |file| file.bytes.len());
+        let bytes = |file: Option<&TreeFile>| file.map_or(0, |file| file.bytes().len());
         bytes(pair.old) + bytes(pair.new)
     };
     let write = |pairs: &[Pair<'_>]| -> Vec<Section> {
@@ -53,7 +53,8 @@ pub(super) fn sections(pairs: &[Pair<'_>], carried: impl Fn(&Pair<'_>) -> bool +
 fn section(pair: &Pair<'_>, carried: bool) -> Section {
     let mut out = Writer { text: String::new(), pair };
     let mut counts = Counts { added: 0, deleted: 0 };
-    let applies = pair.change == FileChange::Mode || pair.content != Content::Binary || carried;
+    let is_text = matches!(pair.content, Content::Text | Content::Control);
+    let applies = pair.change == FileChange::Mode || is_text || carried;
     if !applies {
         out.comment();
     } else {
@@ -71,7 +72,7 @@ fn section(pair: &Pair<'_>, carried: bool) -> Section {
 }
 
 fn text(file: Option<&TreeFile>) -> Option<&str> {
-    file.map_or(Some(""), |file| classify(&file.bytes).1)
+    file.map_or(Some(""), |file| classify(file.bytes()).1)
 }
 
 struct Writer<'a> {
@@ -108,7 +109,7 @@ impl Writer<'_> {
     }
 
     fn index(&mut self) {
-        let id = |file: Option<&TreeFile>| file.map_or(NULL_ID.to_owned(), |file| blob_id(&file.bytes));
+        let id = |file: Option<&TreeFile>| file.map_or(NULL_ID.to_owned(), |file| blob_id(file.bytes()));
         let (old, new) = (id(self.pair.old), id(self.pair.new));
         match (self.pair.old, self.pair.new) {
             (Some(a), Some(b)) if a.executable == b.executable => {
@@ -135,13 +136,17 @@ impl Writer<'_> {
 
     /// Git's own line for a binary change. After a header with whole ids it applies only as a deletion.
     fn binary(&mut self, more: &str) {
+        self.differ("Binary files ", more);
+    }
+
+    fn differ(&mut self, what: &str, more: &str) {
         let (old, new) = (self.old_name(), self.new_name());
         let old = self.pair.old.map_or(NOTHING.into(), |_| quoted(&old));
         let new = self.pair.new.map_or(NOTHING.into(), |_| quoted(&new));
-        self.line(&["Binary files ", &old, " and ", &new, " differ", more]);
+        self.line(&[what, &old, " and ", &new, " differ", more]);
     }
 
-    /// The same line where git passes over it, since it starts no patch.
+    /// The like of it where git passes over it, since it starts no patch.
     fn comment(&mut self) {
         let modes = match (self.pair.old, self.pair.new) {
             (Some(a), Some(b)) if a.executable != b.executable => {
@@ -151,6 +156,11 @@ impl Writer<'_> {
             _ => String::new(),
         };
         self.text.push_str("# ");
-        self.binary(&format!("{modes}; not in this patch"));
+        match self.pair.content {
+            Content::Lost => {
+                self.differ("Files ", &format!("{modes}; not in this patch, since published bytes are lost"));
+            }
+            _ => self.binary(&format!("{modes}; not in this patch")),
+        }
     }
 }

@@ -1,0 +1,10 @@
+//! Two contents, compared and made from each other again.
+#![no_main]
+
+#[path = "../targets.rs"]
+#[allow(dead_code)]
+mod targets;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    targets::diff(data);
+});
