@@ -13,6 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 pub const CASES: &[Case] = &[
+    ("d5_one_letter_in_a_file_of_every_line_end_changes_one_byte", line_ends),
     ("d6_an_executable_runs_and_its_deletion_names_its_mode", deleted_executable),
     ("d7_nothing_in_names_output_or_files_steers_a_terminal", terminal),
     ("i1_a_symlink_is_refused_by_name_and_leaves_nothing", symlinked),
@@ -27,6 +28,23 @@ pub fn inspect(host: &Host, session: &str) -> Value {
 
 pub fn root(host: &Host, session: &str) -> PathBuf {
     PathBuf::from(inspect(host, session)["root"].as_str().unwrap())
+}
+
+fn line_ends(host: &Host) {
+    let content = "\u{feff}one\r\ntwo\nthr\ree\u{2028}x\r\nlast".as_bytes();
+    let session = host.session(&host.project("d5", &[("f!", content)]));
+    let request = json!({ "operation": "patch", "revision": 1, "files": [
+        { "path": "f", "expected_hash": Digest::of(content).as_str(), "edits": [{ "old": "two", "new": "twO" }] },
+    ] });
+    tool(host, &session, "c-1", &request).ok();
+    let file = root(host, &session).join("f");
+    let made = fs::read(&file).unwrap();
+    assert_eq!(made.len(), content.len());
+    let differ: Vec<usize> = (0..made.len()).filter(|at| made[*at] != content[*at]).collect();
+    assert_eq!(differ.len(), 1, "{made:?}");
+    assert_eq!(file.metadata().unwrap().mode() & 0o777, 0o755, "the executable bit is kept");
+    let seen = host.run(&session, "cat f").run["run_id"].as_str().unwrap().to_owned();
+    assert_eq!(host.log(&session, &seen, 0), made);
 }
 
 fn deleted_executable(host: &Host) {

@@ -19,7 +19,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Rounds of each exchange; `SAL_ROUNDS=400000` for the long run.
 fn rounds() -> u64 {
-    std::env::var("SAL_ROUNDS").map_or(4_000, |text| text.parse().unwrap())
+    std::env::var("SAL_ROUNDS").map_or(20_000, |text| text.parse().unwrap())
+}
+
+/// Sets its flag when it is dropped, by a panic too: else a failed test would wait for its disturber.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Runs `disturb` again and again while `body` runs.
@@ -32,9 +41,8 @@ fn while_disturbed<T>(disturb: impl Fn() + Send + Sync, body: impl FnOnce(&Atomi
                 rounds.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let got = body(&rounds);
-        stop.store(true, Ordering::Relaxed);
-        got
+        let _stops = Stops(&stop);
+        body(&rounds)
     })
 }
 
