@@ -56,6 +56,9 @@ const BUILT: &[&str] = &["SVC", "IMG", "PRF", "WS", "FT", "CMD", "EXE", "SES"];
 /// Families of which nothing is; the first test that is named after one moves it to [`BUILT`].
 const NOT_BUILT: &[&str] = &["DKR", "PRV"];
 
+/// Families each of whose requirements has a test, with their highest number.
+const EACH: &[(&str, u32)] = &[("WS", 8), ("FT", 6)];
+
 type File<'a> = (&'a str, &'a str);
 
 /// A piece of code: an identifier, `::`, or any other single character.
@@ -315,6 +318,13 @@ fn names(text: &str, family: &str) -> bool {
         .any(|start| follows(text, &format!("{start}{lower}"), |c| c.is_ascii_digit() || c == '_'))
 }
 
+/// Whether a text cites one requirement: `WS.4`, or in the name of a test, `fn ws4_…` or `…_ws4_…`.
+fn cites_one(text: &str, family: &str, number: u32) -> bool {
+    let name = format!("{}{number}_", family.to_lowercase());
+    follows(text, &format!("{family}.{number}"), |c| !c.is_ascii_digit())
+        || ["fn ", "\"", "_"].iter().any(|start| text.contains(&format!("{start}{name}")))
+}
+
 fn follows(text: &str, start: &str, fits: fn(char) -> bool) -> bool {
     text.match_indices(start).any(|(at, _)| text[at + start.len()..].starts_with(fits))
 }
@@ -379,6 +389,29 @@ fn every_family_of_requirements_is_cited() {
     for family in NOT_BUILT {
         let named = files.iter().find(|(_, text)| names(text, family));
         assert!(named.is_none(), "{} has a test of {family}: move it to BUILT", named.unwrap().0);
+    }
+}
+
+#[test]
+fn every_requirement_on_workspaces_and_files_has_a_test() {
+    let mut files = read("tests");
+    files.retain(|(path, _)| path != "tests/architecture.rs");
+    let own = read("src");
+    for (family, most) in EACH {
+        for number in 1..=*most {
+            let cited = files.iter().any(|(_, text)| cites_one(text, family, number));
+            let named = format!("fn {}{number}_", family.to_lowercase());
+            let cited = cited || own.iter().any(|(_, text)| text.contains(&named));
+            assert!(cited, "no test cites {family}.{number}");
+        }
+        let past = files.iter().find(|(_, text)| cites_one(text, family, most + 1));
+        assert!(past.is_none(), "{} cites {family}.{}: raise EACH", past.unwrap().0, most + 1);
+    }
+    for text in ["(WS.1)", "//! WS.1, WS.2", "fn ws1_x()", "(\"ws6_ws1_x\", f)"] {
+        assert!(cites_one(text, "WS", 1), "{text}");
+    }
+    for text in ["WS.10", "ws1", "fn ws10_x()", "FT.1", "news1_x"] {
+        assert!(!cites_one(text, "WS", 1), "{text}");
     }
 }
 

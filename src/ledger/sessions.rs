@@ -104,7 +104,7 @@ impl Ledger {
     /// [`LedgerError::Absent`] when no import of that session is under way.
     pub async fn publish_import(&self, id: &SessionId, import: Import) -> Result<Session, LedgerError> {
         let id = id.clone();
-        self.write("commit.session", move |tx| {
+        self.write("commit.import", move |tx| {
             let workspace: String = tx
                 .query_row(
                     "SELECT workspace_id FROM sessions WHERE id = ?1 AND phase = 'importing'",
@@ -217,7 +217,7 @@ impl Ledger {
     /// [`LedgerError::Absent`]; a `busy` refusal while a run is live.
     pub async fn begin_removal(&self, id: &SessionId) -> Result<Unfinished, LedgerError> {
         let id = id.clone();
-        self.write("commit.session", move |tx| {
+        self.write("commit.removing", move |tx| {
             let workspace = rows::session(tx, id.as_str())?.and_then(|session| session.workspace);
             set_phase(tx, &id, "removing")?;
             Ok(Unfinished { session: id, workspace: workspace.map(|w| w.id), phase: Phase::Removing })
@@ -231,7 +231,7 @@ impl Ledger {
     /// An error of writing.
     pub async fn drop_session(&self, id: &SessionId) -> Result<(), LedgerError> {
         let id = id.clone();
-        self.write("commit.session", move |tx| {
+        self.write("commit.dropped", move |tx| {
             let workspace: Option<Option<String>> = tx
                 .query_row(
                     "SELECT workspace_id FROM sessions WHERE id = ?1 AND phase IN ('importing', 'removing')",

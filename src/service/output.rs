@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt as _};
 use std::path::Path;
 
 /// Bytes stored in `path` so far, at most `most`; 0 when the file is not there yet. Blocks.
 pub fn stored(path: &Path, most: u64) -> u64 {
-    std::fs::metadata(path).map_or(0, |meta| meta.len().min(most))
+    path.symlink_metadata().map_or(0, |meta| meta.len().min(most))
 }
 
 /// The output that is kept now.
@@ -31,13 +31,14 @@ pub fn found(path: &Path, most: u64) -> std::io::Result<Kept> {
 /// Reads at most `limit` bytes from `offset`, none at or past `end`. A missing file is empty. Blocks.
 ///
 /// # Errors
-/// The system's error.
+/// The system's error; a symlink in the file's place is one, whatever it leads to (A24).
 pub fn read(path: &Path, offset: u64, limit: usize, end: u64) -> std::io::Result<Vec<u8>> {
     let want = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(limit);
     if want == 0 {
         return Ok(Vec::new());
     }
-    let file = match File::open(path) {
+    let flags = nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK;
+    let file = match File::options().read(true).custom_flags(flags).open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         other => other?,
     };

@@ -211,12 +211,12 @@ impl<'a> Live<'a> {
             .ok_or(rustix::io::Errno::SRCH)
             .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()))
             .map_err(|e| Failure::new("create", e))?;
-        let theirs = Namespaces::of(&pid.to_string()).map_err(|e| Failure::new("namespaces", e))?;
-        attach(&groups.view(), &own.mounts, &theirs.mounts)?;
-        if job.profile.namespaces.network {
-            bring_loopback_up(&own.network, &theirs.network).map_err(|e| Failure::new("network", e))?;
-        }
+        let reached = Namespaces::of(&pid.to_string())
+            .map_err(|e| Failure::new("namespaces", e))
+            .and_then(|theirs| reach_into(job, groups, &own, &theirs));
+        // An init that has failed by then is gone, and nothing of it can be reached; it has said why.
         wait_until_ready(&ours, &triggers)?;
+        reached?;
         let mismatches =
             verify::effective(pid, &job.profile, groups).map_err(|e| Failure::new("verify", e))?;
         if !mismatches.is_empty() {
@@ -388,6 +388,15 @@ fn bring_loopback_up(own: &File, theirs: &File) -> nix::Result<()> {
     let up = sys::loopback_up();
     setns(own.as_fd(), CloneFlags::CLONE_NEWNET)?;
     up
+}
+
+/// Gives the container what only its supervisor can: the view of its cgroups, and the loopback interface.
+fn reach_into(job: &Job, groups: &Groups, own: &Namespaces, theirs: &Namespaces) -> Result<(), Failure> {
+    attach(&groups.view(), &own.mounts, &theirs.mounts)?;
+    if job.profile.namespaces.network {
+        bring_loopback_up(&own.network, &theirs.network).map_err(|e| Failure::new("network", e))?;
+    }
+    Ok(())
 }
 
 /// Waits for the gate; a cancel or the deadline ends the wait.

@@ -213,6 +213,50 @@ mod tests {
         }
     }
 
+    /// Every other letter in upper case, from the first on or from the second.
+    fn odd(text: &str, first: usize) -> String {
+        let letter = |(n, c): (usize, char)| if n % 2 == first { c.to_ascii_uppercase() } else { c };
+        text.chars().enumerate().map(letter).collect()
+    }
+
+    #[test]
+    fn i3_every_rule_keeps_a_name_of_any_case_out_of_a_patch_and_a_refresh() {
+        use crate::domain::change::Base;
+        use crate::domain::digest::Digest;
+        use crate::domain::files::request::{FilePatch, Patch};
+        use crate::domain::manifest::{FileEntry, TreeManifest};
+        use crate::domain::refusal::{Code, Refusal};
+        use crate::workspace::observe::observe;
+        use crate::workspace::patch::{Published, plan};
+        use crate::workspace::policy::Limits;
+        let (limits, empty) = (Limits::fixed(), TreeManifest::new(vec![], vec![]));
+        for (n, example) in examples().into_iter().enumerate() {
+            for (text, below) in [(odd(&example, 0), ""), (odd(&example, 1), "/Deep/file")] {
+                let path = format!("Src{n}/{text}{below}");
+                let asked = FilePatch {
+                    path: path.clone(),
+                    expected_hash: None,
+                    content: Some(Some("x".into())),
+                    edits: None,
+                    executable: None,
+                };
+                let read = |_: &FileEntry| -> Result<Vec<u8>, Refusal> { Ok(vec![]) };
+                let base = Base { revision: 1, digest: Digest::of(b"") };
+                let patch = Patch { revision: 1, files: vec![asked] };
+                let refused = plan(&Published { base, tree: &empty, read }, &patch, &limits).unwrap_err();
+                assert_eq!(refused.code, Code::PatchRefused, "{path}");
+                assert!(refused.message.contains(&format!("'{path}' is an excluded name")), "{refused}");
+                // What a refresh would adopt.
+                let dir = tempfile::tempdir().unwrap();
+                let file = dir.path().join(&path);
+                std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+                std::fs::write(&file, "canary").unwrap();
+                let seen = observe(dir.path(), &limits).unwrap();
+                assert!(seen.manifest.files().is_empty() && seen.excluded.len() == 1, "{path}: {seen:?}");
+            }
+        }
+    }
+
     #[test]
     fn ws1_look_alikes_of_excluded_names_are_excluded() {
         for text in [".GıT", ".g\u{131}t"] {

@@ -7,6 +7,7 @@ use super::{aside, beneath, durable};
 use crate::domain::manifest::TreeManifest;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::session::Excluded;
+use crate::fault::{self, Side};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -201,7 +202,13 @@ impl Sink for Copy {
     }
 
     fn file(&mut self, name: &str, executable: bool, content: &[u8]) -> Result<(), ImportError> {
-        self.make_file(name, executable, content).map_err(self.failed(name))
+        let point = |side| {
+            fault::reach("import.file", side, name)
+                .map_err(|source| ImportError::Write { path: self.at.join(name), source })
+        };
+        point(Side::Before)?;
+        self.make_file(name, executable, content).map_err(self.failed(name))?;
+        point(Side::After)
     }
 
     fn leave(&mut self) -> Result<(), ImportError> {

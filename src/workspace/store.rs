@@ -24,6 +24,7 @@ use super::policy::Limits;
 use super::refused::Refusals;
 use crate::domain::ids::{ApplicationId, WorkspaceId};
 use crate::domain::refusal::{Code, Refusal};
+use crate::fault::{self, Side};
 use rustix::fs::{FlockOperation, Mode};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -222,12 +223,16 @@ impl Store {
             .and_then(|fd| rustix::fs::fchmod(fd, mode))
             .map_err(io("setting the mode of", directory))?;
         let (staged, root) = (directory.join(format!("{STAGING}r00001")), self.root(id, 1));
-        let imported = import(project, &staged, &self.limits)?;
-        durable::sync_tree(&staged).map_err(io("syncing", &staged))?;
-        durable::rename_new(&staged, &root).map_err(io("publishing", &root))?;
-        for parent in [directory, self.root.path()] {
-            durable::sync_directory(parent).map_err(io("syncing", parent))?;
-        }
+        let imported = at("import", &staged, || Ok(import(project, &staged, &self.limits)?))?;
+        at("import.sync", &staged, || durable::sync_tree(&staged).map_err(io("syncing", &staged)))?;
+        at("import.rename", &staged, || {
+            durable::rename_new(&staged, &root).map_err(io("publishing", &root))
+        })?;
+        at("import.done", self.root.path(), || {
+            [directory, self.root.path()]
+                .into_iter()
+                .try_for_each(|parent| durable::sync_directory(parent).map_err(io("syncing", parent)))
+        })?;
         Ok(Created { root, imported })
     }
 
@@ -263,12 +268,15 @@ impl Store {
         let directory = self.workspace(id);
         let aside = self.root.path().join(format!("{REMOVING}{id}"));
         remove(&aside)?;
-        match durable::rename_new(&directory, &aside) {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(false),
-            Err(errno) => return Err(io("removing", &directory)(errno)),
+        let found = at("remove.rename", &directory, || match durable::rename_new(&directory, &aside) {
+            Ok(()) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(io("removing", &directory)(errno)),
+        })?;
+        if !found {
+            return Ok(false);
         }
-        remove(&aside)?;
+        at("remove.tree", &aside, || remove(&aside))?;
         durable::sync_directory(self.root.path()).map_err(io("syncing", self.root.path()))?;
         Ok(true)
     }
@@ -306,7 +314,7 @@ impl Store {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
             if name.strip_prefix(REMOVING).is_some_and(|id| WorkspaceId::parse(id).is_ok()) {
-                remove(&entry.path())?;
+                at("unstage", &entry.path(), || remove(&entry.path()))?;
                 removed.push(entry.path());
             } else if WorkspaceId::parse(name).is_ok() {
                 sweep_workspace(&entry.path(), &mut removed)?;
@@ -342,7 +350,7 @@ impl Store {
 fn sweep_workspace(directory: &Path, removed: &mut Vec<PathBuf>) -> Result<(), StoreError> {
     for entry in list(directory)? {
         if entry.file_name().to_str().and_then(|name| name.strip_prefix(STAGING)).is_some_and(swept) {
-            remove(&entry.path())?;
+            at("unstage", &entry.path(), || remove(&entry.path()))?;
             removed.push(entry.path());
         }
     }
@@ -370,6 +378,20 @@ pub struct Created {
 pub(super) fn io<E: Into<std::io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E) -> StoreError {
     let path = path.to_owned();
     move |error| StoreError::Io { what, path, source: error.into() }
+}
+
+/// Runs a step on a path between its two points of [`fault`].
+fn at<T>(
+    boundary: &'static str,
+    path: &Path,
+    step: impl FnOnce() -> Result<T, StoreError>,
+) -> Result<T, StoreError> {
+    let passed =
+        |side| fault::reach(boundary, side, &path.to_string_lossy()).map_err(io("at a point of", path));
+    passed(Side::Before)?;
+    let value = step()?;
+    passed(Side::After)?;
+    Ok(value)
 }
 
 /// Lists a directory of the store's own; its size is bounded by the limits and by what editors add.

@@ -9,6 +9,7 @@ use std::process::Command;
 pub const CASES: &[(&str, fn())] = &[
     ("svc2_coding_roots_that_are_refused", coding_roots),
     ("svc2_state_directories_that_are_refused", state_directories),
+    ("a24_a_log_swapped_for_a_symlink_is_never_followed", swapped_log),
     ("img1_references_that_are_refused", references),
     ("img2_a_flipped_byte_in_a_blob", flipped_byte),
     ("ws2_projects_that_are_refused", projects),
@@ -77,6 +78,19 @@ fn state_directories() {
     refused(&start(&host, &host.coding()), "unsafe_path", &["state"]);
     fs::remove_file(host.state()).unwrap();
     start(&host, &host.coding()).ok();
+}
+
+fn swapped_log() {
+    let host = Host::start(Image::Musl);
+    host.sal(&["service", "stop"]).ok();
+    let (canary, log) = (host.path().join("canary"), host.state().join("service.log"));
+    fs::write(&canary, "as it was\n").unwrap();
+    fs::remove_file(&log).unwrap();
+    symlink(&canary, &log).unwrap();
+    refused(&start(&host, &host.coding()), "unsafe_path", &["service.log"]);
+    assert_eq!(fs::read(&canary).unwrap(), b"as it was\n");
+    fs::remove_file(&log).unwrap();
+    host.service_start().ok();
 }
 
 fn references() {

@@ -7,10 +7,13 @@
 
 mod attacks;
 mod bad_input;
+mod cases;
 mod clients;
 mod commands;
+mod disk;
 mod document;
 mod host;
+mod names;
 mod negatives;
 mod packages;
 mod review;
@@ -32,7 +35,7 @@ fn main() {
     let hosts: Vec<Arc<Mutex<Option<Host>>>> = Image::ALL.iter().map(|_| Arc::default()).collect();
     let mut trials = Vec::new();
     for (image, host) in Image::ALL.into_iter().zip(&hosts) {
-        for cases in [packages::CASES, commands::CASES, attacks::CASES] {
+        for cases in [packages::CASES, commands::CASES, attacks::CASES, cases::CASES, names::CASES] {
             for (name, case) in cases {
                 let host = Arc::clone(host);
                 trials.push(trial(format!("{name}::{}", image.name()), move || {
@@ -48,6 +51,7 @@ fn main() {
         traps::CASES,
         bad_input::CASES,
         document::CASES,
+        disk::CASES,
         review::CASES,
         negatives::CASES,
     ] {

@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 
 pub const CASES: &[(&str, fn())] = &[("ws6_ws7_ft2_patch_test_review_apply_and_refresh", whole_loop)];
 
-fn tool(host: &Host, session: &str, call: &str, request: &Value) -> Seen {
+/// Calls the file tool, as a client without MCP does.
+pub fn tool(host: &Host, session: &str, call: &str, request: &Value) -> Seen {
     let mut child = Command::new(SAL)
         .args(["tool", "call", session, "salaam_files", "--call-id", call, "--state"])
         .arg(host.state())

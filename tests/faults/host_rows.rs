@@ -1,11 +1,11 @@
-//! Rows without a point: signals and kills from outside, clocks, boots, and what meets a start.
+//! Rows without a point: signals and kills from outside, clocks and boots.
 
 use crate::cells::{conclude, second_kill, start, story};
 use crate::child::{LONG, PLAIN, Place, STATUS};
-use crate::pid_namespace;
 use crate::report::{Cell, Report};
 use crate::service::Ask;
 use crate::trial;
+use crate::{disk_rows, pid_namespace, starts};
 use libtest_mimic::Trial;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,12 +14,11 @@ use salaam::domain::outcome::Cause;
 use salaam::domain::record::Record;
 use salaam::domain::run::{Cleanup, Run, RunState};
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-type Row = (&'static str, &'static str, &'static str, fn(&Mutex<Report>) -> Cell);
+pub type Row = (&'static str, &'static str, &'static str, fn(&Mutex<Report>) -> Cell);
 
 const ROWS: &[Row] = &[
     ("B7", "recovery: the commit, before", "EIO", |r| {
@@ -53,11 +52,6 @@ const ROWS: &[Row] = &[
         Cell::None("the supervisor's own records: B6; their reading in recovery: B7")
     }),
     ("B9", "cancel, then restart at once", "SIGTERM of the service", |r| stop_in_cancel(r)),
-    ("B12", "a full disk, for real", "ENOSPC", |r| full_disk(r)),
-    ("B13", "start", "newer, foreign, damaged, not private, a link, another owner", |_| bad_starts()),
-    ("B13", "start", "SIGKILL", |_| Cell::None("a refused start writes nothing that a kill could cut")),
-    ("B14", "20 services at once", "the lock", |_| twenty()),
-    ("B14", "20 services at once", "SIGKILL of the winner", |_| winner_killed()),
     ("B15", "process id of a dead supervisor", "forced reuse", |_| pid_namespace::reuse()),
     ("B16", "another boot, the command ran", "boot id changed", |r| reboot(r, false)),
     ("B16", "another boot, the exit was recorded", "boot id changed", |r| reboot(r, true)),
@@ -74,7 +68,10 @@ const ROWS: &[Row] = &[
 ];
 
 pub fn trials(report: &Arc<Mutex<Report>>) -> Vec<Trial> {
-    ROWS.iter()
+    let tables = [ROWS, starts::ROWS, disk_rows::ROWS];
+    tables
+        .into_iter()
+        .flatten()
         .map(|(row, point, mode, case)| {
             let report = Arc::clone(report);
             let name = format!("{row}_{point}_{mode}").to_lowercase().replace([' ', ',', ';'], "_");
@@ -86,7 +83,7 @@ pub fn trials(report: &Arc<Mutex<Report>>) -> Vec<Trial> {
         .collect()
 }
 
-fn swept(end: impl std::fmt::Debug) -> Cell {
+pub fn swept(end: impl std::fmt::Debug) -> Cell {
     // The fault of these rows is done by the row itself.
     Cell::Swept { strikes: 1, end: format!("{end:?}") }
 }
@@ -103,12 +100,12 @@ fn running(place: &mut Place, command: &str) -> (crate::child::Child, SessionId,
     (service, session, id)
 }
 
-fn settled(service: &mut crate::child::Child, session: &SessionId, run: &RunId) -> Run {
+pub fn settled(service: &mut crate::child::Child, session: &SessionId, run: &RunId) -> Run {
     let ask = Ask::Settled { session: session.clone(), run: run.clone() };
     service.run(&ask).unwrap().unwrap()
 }
 
-fn cause(run: &Run) -> Cause {
+pub fn cause(run: &Run) -> Cause {
     run.outcome.as_ref().unwrap().cause
 }
 
@@ -285,7 +282,7 @@ fn supervisor(place: &Place, run: &RunId) -> i32 {
         .unwrap()
 }
 
-fn until(what: &str, place: &Place, done: impl Fn() -> bool) {
+pub fn until(what: &str, place: &Place, done: impl Fn() -> bool) {
     let end = Instant::now() + Duration::from_secs(15);
     while !done() {
         assert!(Instant::now() < end, "{what} does not come\n{}", story(place));
@@ -317,7 +314,7 @@ fn exits_alone(report: &Mutex<Report>, twice: bool) -> Cell {
 }
 
 /// Neither gone nor a zombie that nobody has reaped yet.
-fn is_running(pid: i32) -> bool {
+pub fn is_running(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
 }
@@ -347,204 +344,6 @@ fn stop_in_cancel(report: &Mutex<Report>) -> Cell {
     service.stop();
     conclude(&place, report);
     swept(cause(&last))
-}
-
-/// A small tmpfs of the test's own, unmounted at the end.
-struct Small(std::path::PathBuf);
-
-impl Small {
-    fn at(dir: &Path) -> Self {
-        fs::create_dir(dir).unwrap();
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).unwrap();
-        nix::mount::mount(
-            Some("tmpfs"),
-            dir,
-            Some("tmpfs"),
-            nix::mount::MsFlags::empty(),
-            Some("size=4m,mode=700"),
-        )
-        .unwrap();
-        Self(dir.to_owned())
-    }
-}
-
-impl Drop for Small {
-    fn drop(&mut self) {
-        nix::mount::umount(&self.0).unwrap();
-    }
-}
-
-/// B12: the state directory's file system is full, and has room again.
-fn full_disk(report: &Mutex<Report>) -> Cell {
-    let mut place = Place::new();
-    place.setup.reopen_ms = 200;
-    let state = place.setup.state.clone();
-    let small = Small::at(&state);
-    let mut service = place.healthy();
-    let session = service.session(&place);
-    let first = service.run(&start(&session, PLAIN)).unwrap().unwrap().intent.run_id;
-    place.acknowledged.push(first.clone());
-    let end = settled(&mut service, &session, &first);
-    assert_eq!(cause(&end), Cause::Exited);
-    let filler = state.join("filler");
-    let mut file = fs::File::create(&filler).unwrap();
-    while std::io::Write::write_all(&mut file, &[0; 4096]).is_ok() {}
-    // A few starts may still find room in pages that the ledger has; then one fails, and the next is refused.
-    let refused = (0..200).find_map(|n| {
-        let ask = Ask::Start { session: session.clone(), key: format!("k{n}"), command: PLAIN.into() };
-        match service.run(&ask).unwrap() {
-            Ok(run) => {
-                place.acknowledged.push(run.intent.run_id.clone());
-                let _ = settled_or_waiting(&mut service, &session, &run.intent.run_id);
-                None
-            }
-            Err(refusal) => Some(refusal),
-        }
-    });
-    let refused = refused.expect("a full disk refuses");
-    assert!(refused["code"] == "not_ready" || refused["code"] == "internal", "{refused}");
-    let quick = Instant::now();
-    assert!(!service.ready());
-    assert_eq!(
-        service.run(&Ask::Run { session: session.clone(), run: first.clone() }).unwrap().unwrap(),
-        end
-    );
-    assert!(quick.elapsed() < Duration::from_secs(1));
-    drop(file);
-    fs::remove_file(&filler).unwrap();
-    service.until_ready();
-    for run in place.acknowledged.clone() {
-        let last = settled(&mut service, &session, &run);
-        assert!(last.state.is_terminal(), "{last:?}");
-    }
-    let again = service.run(&start(&session, PLAIN)).unwrap().unwrap();
-    assert_eq!(again, end);
-    service.stop();
-    let mut findings = crate::checker::check(&place);
-    // The place's own mount is no leftover of a container.
-    findings.leftovers.retain(|left| !left.contains(" - tmpfs "));
-    report.lock().unwrap_or_else(PoisonError::into_inner).found(&findings);
-    assert!(findings.is_clean(), "{findings:#?}\n{}", story(&place));
-    drop(small);
-    swept("refused, then ready again")
-}
-
-/// Waits for a run whose end may not be recordable.
-fn settled_or_waiting(service: &mut crate::child::Child, session: &SessionId, run: &RunId) -> Option<Run> {
-    let end = Instant::now() + Duration::from_secs(10);
-    loop {
-        let now = service.run(&Ask::Run { session: session.clone(), run: run.clone() })?.ok()?;
-        if salaam::service::settled(&now) || now.recovery_phase.as_deref() == Some("unrecorded") {
-            return Some(now);
-        }
-        assert!(Instant::now() < end, "{now:?}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-/// B13: no start that is refused accepts a client, and each names its cause and changes nothing.
-fn bad_starts() -> Cell {
-    let sql = |place: &Place, text: &str| {
-        rusqlite::Connection::open(place.setup.state.join("ledger.db")).unwrap().execute_batch(text).unwrap();
-    };
-    type Spoil<'a> = (&'a str, Box<dyn Fn(&mut Place) + 'a>);
-    let cases: [Spoil<'_>; 6] = [
-        ("format 99", Box::new(|p| sql(p, "PRAGMA user_version = 99"))),
-        ("not a ledger of this program", Box::new(|p| sql(p, "PRAGMA application_id = 5"))),
-        (
-            "damaged",
-            Box::new(|p| fs::write(p.setup.state.join("ledger.db"), "no database ".repeat(999)).unwrap()),
-        ),
-        (
-            "0700",
-            Box::new(|p| fs::set_permissions(&p.setup.state, fs::Permissions::from_mode(0o755)).unwrap()),
-        ),
-        (
-            "symbolic link",
-            Box::new(|p| {
-                let link = p.path().join("link");
-                std::os::unix::fs::symlink(&p.setup.state, &link).unwrap();
-                p.setup.state = link;
-            }),
-        ),
-        (
-            "belongs to user 65534",
-            Box::new(|p| {
-                nix::unistd::chown(&p.setup.state, Some(nix::unistd::Uid::from_raw(65_534)), None).unwrap();
-            }),
-        ),
-    ];
-    for (word, spoil) in cases {
-        let mut place = Place::new();
-        place.healthy().stop();
-        spoil(&mut place);
-        let before = snapshot(&place.setup.state);
-        let (mut child, said) = place.serve("");
-        let denied = said.expect("a word")["denied"].to_string();
-        assert!(denied.contains(word), "{word}: {denied}");
-        until("its end", &place, || !is_running(child.pid()));
-        assert!(!child.is_alive());
-        assert_eq!(snapshot(&place.setup.state), before, "{word}");
-    }
-    swept("refused by name")
-}
-
-fn snapshot(dir: &Path) -> Vec<(String, Vec<u8>)> {
-    let mut files: Vec<_> = fs::read_dir(dir)
-        .unwrap()
-        .flatten()
-        .filter(|entry| entry.file_name() != "lock")
-        .map(|entry| {
-            (entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path()).unwrap_or_default())
-        })
-        .collect();
-    files.sort();
-    files
-}
-
-/// B14: one of twenty gets the directory; the rest end in under a second.
-fn twenty() -> Cell {
-    let place = Place::new();
-    place.healthy().stop();
-    let before = snapshot(&place.setup.state);
-    let said: Vec<_> = std::thread::scope(|scope| {
-        let starts: Vec<_> = (0..20)
-            .map(|_| {
-                let place = &place;
-                scope.spawn(move || {
-                    let begin = Instant::now();
-                    let (child, said) = place.serve("");
-                    (child, said.unwrap(), begin.elapsed())
-                })
-            })
-            .collect();
-        starts.into_iter().map(|start| start.join().unwrap()).collect()
-    });
-    let (won, lost): (Vec<_>, Vec<_>) =
-        said.into_iter().partition(|(_, said, _)| said.get("ready").is_some());
-    assert_eq!((won.len(), lost.len()), (1, 19));
-    for (_, said, _) in &lost {
-        assert_eq!(said["denied"]["code"], "already_running", "{said}");
-    }
-    let mut quick: Vec<_> = lost.iter().map(|(_, _, time)| *time).collect();
-    quick.sort();
-    // On two loaded processors twenty starts take turns; the median tells what one takes.
-    assert!(quick[quick.len() / 2] < Duration::from_secs(1), "{quick:?}");
-    for (child, ..) in won {
-        child.stop();
-    }
-    assert_eq!(snapshot(&place.setup.state), before);
-    swept("one wins")
-}
-
-fn winner_killed() -> Cell {
-    let place = Place::new();
-    let mut first = place.healthy();
-    let (_, said) = place.serve("");
-    assert_eq!(said.unwrap()["denied"]["code"], "already_running");
-    first.kill();
-    place.healthy().stop();
-    swept("replaced")
 }
 
 /// B16: after a reboot nothing of the run lives; what was recorded stands.

@@ -1,5 +1,5 @@
 //! The crash matrix: each boundary of a command's life, before and after it, met by SIGKILL, by EIO and
-//! ENOSPC once and for good, and by a second kill during the recovery (rows B1–B18 of the table
+//! ENOSPC once and for good, and by a second kill during the recovery (rows B1–B22 of the table
 //! that `target/faults.md` gets).
 //!
 //! The service is a child process over the native executor, so that all rows run real containers; it
@@ -11,16 +11,22 @@
 mod cells;
 mod checker;
 mod child;
+#[path = "../fixtures/disk.rs"]
+mod disk;
+mod disk_rows;
 #[path = "../e2e/host.rs"]
 #[allow(dead_code)]
 mod host;
 mod host_rows;
+mod import_checker;
+mod import_rows;
 mod patch_checker;
 mod patch_rows;
 mod pid_namespace;
 mod planted;
 mod report;
 mod service;
+mod starts;
 /// The adapter of the real store, as the program wires it.
 #[path = "../../src/cli/service/workspaces.rs"]
 mod workspaces;
@@ -56,6 +62,7 @@ fn matrix() -> ExitCode {
     let mut trials = cells::trials(&report);
     trials.extend(host_rows::trials(&report));
     trials.extend(patch_rows::trials(&report));
+    trials.extend(import_rows::trials(&report));
     trials.extend(planted::trials());
     let whole = args.filter.is_none();
     let conclusion = libtest_mimic::run(&args, trials);

@@ -4,6 +4,7 @@
 use crate::workspaces::Workspaces;
 use crate::world::{Plain, Proof};
 use salaam::domain::digest::Digest;
+use salaam::domain::files::Request;
 use salaam::domain::ids::{CallId, RunId, SessionId};
 use salaam::domain::job::Bundle;
 use salaam::domain::refusal::Refusal;
@@ -79,6 +80,18 @@ pub enum Ask {
     Publish {
         session: SessionId,
         call: String,
+    },
+    /// Removes the session.
+    Remove {
+        session: SessionId,
+    },
+    /// Every session that is listed.
+    Sessions,
+    /// Calls the file tool.
+    Call {
+        session: SessionId,
+        call: Option<String>,
+        request: Value,
     },
     /// Adopts what lies in the current root.
     Refresh {
@@ -198,6 +211,16 @@ async fn answer(service: &Service, ask: Ask) -> Result<Value, Refusal> {
             let call = Call { id: CallId::parse(&call).unwrap(), request: Digest::of(b"the request") };
             let change = crate::patch_rows::change(&workspace);
             serde_json::to_value(service.publish(&session, change, Some(call)).await?.workspace).unwrap()
+        }
+        Ask::Remove { session } => {
+            service.remove_session(&session).await?;
+            json!({ "removed": true })
+        }
+        Ask::Sessions => serde_json::to_value(service.sessions().await?).unwrap(),
+        Ask::Call { session, call, request } => {
+            let request = Request::parse(request.to_string().as_bytes())?;
+            let call = call.map(|id| CallId::parse(&id).unwrap());
+            serde_json::to_value(service.files(&session, call, request).await?).unwrap()
         }
         Ask::Refresh { session } => {
             let view = service.inspect_workspace(&session).await?;

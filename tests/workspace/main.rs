@@ -67,7 +67,7 @@ impl Bench {
         self.copies.join("copy")
     }
 
-    /// Imports, and holds that the project is untouched and that a refusal leaves nothing.
+    /// Imports, and holds that the project is untouched (WS.8) and that a refusal leaves nothing.
     fn import(&self) -> Result<Imported, ImportError> {
         let before = snapshot(&self.project);
         let got = import(&self.project, &self.copy(), &Limits::fixed());
