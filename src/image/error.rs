@@ -38,6 +38,12 @@ pub enum ImageError {
         /// What is wrong, and the next step.
         problem: String,
     },
+    /// A list of images without the one that is wanted.
+    #[error("the source {problem}")]
+    Source {
+        /// What is wrong, and the next step.
+        problem: String,
+    },
     /// A blob that the layout names but does not hold.
     #[error("{path}: the layout names blob {blob} but does not hold it; export the image again")]
     BlobMissing {

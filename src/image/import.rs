@@ -1,15 +1,17 @@
-//! Imports an OCI image layout into the store (IMG.1–4).
+//! Brings images into the store (IMG.1–4).
 //!
 //! Everything is staged in one directory under `tmp/`: blobs are copied and verified, then unpacked
-//! from the copies, so what a layout's owner changes meanwhile changes nothing. Only when all is
+//! from the copies, so what a source's owner changes meanwhile changes nothing. Only when all is
 //! known to be right are blobs and bundle moved into place, and the record written.
 
 use super::blob::Blob;
 use super::error::ImageError;
 use super::layer::{self, Budget};
-use super::layout::{self, Layout};
+use super::layout::{self, LayoutDir};
 use super::record::{FORMAT, ImageRecord};
+use super::resolve::Resolved;
 use super::root::Root;
+use super::source::Blobs;
 use super::store::{Store, fresh_name, remove_dir, sync_dir};
 use super::unpack::{Hashes, Unpacker};
 use super::{bundle, prepare, tree, verify};
@@ -35,37 +37,45 @@ impl Store {
     /// # Errors
     /// The [`ImageError`] that applies, naming the blob, entry or limit; nothing is left behind.
     pub fn import_layout(&self, dir: &Path, name: Option<&str>) -> Result<ImageRecord, ImageError> {
-        let layout = layout::read(dir, name, self.limits())?;
+        let resolved = layout::read(dir, name, self.limits())?;
+        self.admit(&resolved, &LayoutDir(dir))
+    }
+
+    /// Brings a resolved image into the store, its blobs from `blobs`.
+    ///
+    /// # Errors
+    /// As [`Store::import_layout`].
+    pub(super) fn admit(&self, resolved: &Resolved, blobs: &dyn Blobs) -> Result<ImageRecord, ImageError> {
         let _lock = self.lock(FlockOperation::LockExclusive)?;
-        if let Some(record) = self.record(&layout.manifest.digest)? {
-            return self.import_again(dir, &layout, record);
+        if let Some(record) = self.record(&resolved.manifest.digest)? {
+            return self.admit_again(resolved, blobs, record);
         }
         self.sweep()?;
         let stage = Stage::make(self.dir())?;
-        for blob in layout.blobs() {
-            blob.copy(dir, &blob.path(stage.path()))?;
+        for blob in resolved.blobs() {
+            blobs.fetch(blob, &blob.path(stage.path()))?;
         }
-        let made = self.make_bundle(&stage, &layout)?;
-        self.publish(&stage, &layout, made)
+        let made = self.make_bundle(&stage, resolved)?;
+        self.publish(&stage, resolved, made)
     }
 
-    fn import_again(
+    fn admit_again(
         &self,
-        dir: &Path,
-        layout: &Layout,
+        resolved: &Resolved,
+        blobs: &dyn Blobs,
         mut record: ImageRecord,
     ) -> Result<ImageRecord, ImageError> {
-        layout.blobs().try_for_each(|blob| blob.verify(dir))?;
+        resolved.blobs().try_for_each(|blob| blobs.recheck(blob))?;
         verify::check_record(self, &record)?;
         let before = record.clone();
-        let name = layout.reference.name();
+        let name = resolved.reference.name();
         if record.name != name && record.other_names.iter().all(|n| n != name) {
             record.other_names.push(name.to_owned());
         }
-        if let (None, Some(index)) = (&record.index, &layout.index) {
+        if let (None, Some(index)) = (&record.index, &resolved.index) {
             let stage = Stage::make(self.dir())?;
             let staged = index.path(stage.path());
-            index.copy(dir, &staged)?;
+            blobs.fetch(index, &staged)?;
             File::open(&staged).and_then(|f| f.sync_all()).map_err(ImageError::io("sync", &staged))?;
             self.publish_blob(&stage, index)?;
             sync_dir(&self.dir().join("blobs/sha256"))?;
@@ -79,7 +89,7 @@ impl Store {
     }
 
     /// Unpacks the staged blobs to `bundle/` of the stage.
-    fn make_bundle(&self, stage: &Stage, layout: &Layout) -> Result<Made, ImageError> {
+    fn make_bundle(&self, stage: &Stage, resolved: &Resolved) -> Result<Made, ImageError> {
         let dir = stage.path().join("bundle");
         let rootfs = dir.join("rootfs");
         DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::io("create", &dir))?;
@@ -90,7 +100,7 @@ impl Store {
         let root = Root::open(&rootfs).map_err(ImageError::errno("open", &rootfs))?;
         let limit = self.limits().unpacked_bytes;
         let mut budget = Budget { limit, left: limit };
-        let hashes = unpack_layers(&root, stage, layout, self.limits(), &mut budget)?;
+        let hashes = unpack_layers(&root, stage, resolved, self.limits(), &mut budget)?;
         bundle::write(&root, &dir.join("etc"))?;
         prepare::prepare(&root)?;
         let entries = tree::walk(&dir, &["rootfs", "etc"], &hashes)?;
@@ -100,14 +110,14 @@ impl Store {
         Ok(Made { tree: Digest::of(&json), unpacked: limit - budget.left })
     }
 
-    fn publish(&self, stage: &Stage, layout: &Layout, made: Made) -> Result<ImageRecord, ImageError> {
+    fn publish(&self, stage: &Stage, resolved: &Resolved, made: Made) -> Result<ImageRecord, ImageError> {
         // One syncfs(2) for all of the tree costs less than an fsync(2) a file.
         let opened = File::open(stage.path()).map_err(ImageError::io("open", stage.path()))?;
         rustix::fs::syncfs(&opened).map_err(ImageError::errno("sync", stage.path()))?;
-        for blob in layout.blobs() {
+        for blob in resolved.blobs() {
             self.publish_blob(stage, blob)?;
         }
-        let manifest = &layout.manifest.digest;
+        let manifest = &resolved.manifest.digest;
         let (from, to) = (stage.path().join("bundle"), self.bundle_dir(manifest));
         std::fs::rename(&from, &to).map_err(ImageError::io("publish", &to))?;
         sync_dir(&self.dir().join("blobs/sha256"))?;
@@ -115,20 +125,20 @@ impl Store {
         let record = ImageRecord {
             format: FORMAT,
             pin: ImagePin {
-                reference: layout.reference.without_tag().to_string(),
+                reference: resolved.reference.without_tag().to_string(),
                 manifest: manifest.clone(),
-                config: layout.config.digest.clone(),
-                diff_ids: layout.layers.iter().map(|l| l.diff_id.clone()).collect(),
+                config: resolved.config.digest.clone(),
+                diff_ids: resolved.layers.iter().map(|l| l.diff_id.clone()).collect(),
             },
-            name: layout.reference.name().to_owned(),
+            name: resolved.reference.name().to_owned(),
             other_names: Vec::new(),
-            tag: layout.reference.tag().map(str::to_owned),
-            index: layout.index.as_ref().map(|i| i.digest.clone()),
-            size: layout.blobs().map(|b| b.size).sum(),
+            tag: resolved.reference.tag().map(str::to_owned),
+            index: resolved.index.as_ref().map(|i| i.digest.clone()),
+            size: resolved.blobs().map(|b| b.size).sum(),
             unpacked: made.unpacked,
-            created: layout.created.clone(),
+            created: resolved.created.clone(),
             imported: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            blobs: layout.blobs().cloned().map(Into::into).collect(),
+            blobs: resolved.blobs().cloned().map(Into::into).collect(),
             tree: made.tree,
             seals: verify::seals(&to)?,
         };
@@ -179,19 +189,6 @@ impl Store {
     }
 }
 
-impl Layout {
-    /// Every blob: index if any, manifest, configuration, layers; one that is there twice, once.
-    fn blobs(&self) -> impl Iterator<Item = &Blob> {
-        let mut seen = HashSet::new();
-        let layers = self.layers.iter().map(|l| &l.blob);
-        self.index
-            .iter()
-            .chain([&self.manifest, &self.config])
-            .chain(layers)
-            .filter(move |b| seen.insert(b.digest.clone()))
-    }
-}
-
 /// What became of unpacking.
 struct Made {
     tree: Digest,
@@ -201,12 +198,12 @@ struct Made {
 fn unpack_layers(
     root: &Root,
     stage: &Stage,
-    layout: &Layout,
+    resolved: &Resolved,
     limits: &super::limits::Limits,
     budget: &mut Budget,
 ) -> Result<Hashes, ImageError> {
     let mut unpacker = Unpacker::new(root, limits).map_err(ImageError::errno("stat", stage.path()))?;
-    for layer in &layout.layers {
+    for layer in &resolved.layers {
         let blob = layer.blob.path(stage.path());
         layer::unpack(&blob, layer, budget, |chunks| unpacker.layer(&layer.blob.digest, chunks))?;
     }

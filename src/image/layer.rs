@@ -2,7 +2,7 @@
 
 use super::blob::{CHUNK, open_regular};
 use super::error::ImageError;
-use super::layout::{Compression, Layer};
+use super::resolve::{Compression, Layer};
 use crate::domain::digest::Digest;
 use flate2::read::MultiGzDecoder;
 use sha2::{Digest as _, Sha256};

@@ -1,60 +1,34 @@
-//! Reads an OCI image layout directory (OCI image specification, "Image Layout") as far as its
-//! manifest and configuration, which are verified on the way.
+//! Reads an OCI image layout directory (OCI image specification, "Image Layout").
 
 use super::blob::{Blob, open_regular};
 use super::error::ImageError;
 use super::limits::Limits;
-use super::reference::Reference;
-use crate::domain::digest::Digest;
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, OciLayout};
+use super::resolve::{self, Resolved};
+use super::source::Blobs;
+use oci_spec::image::{ImageIndex, OciLayout};
 use serde::de::DeserializeOwned;
 use std::io::Read;
 use std::path::Path;
 
 /// `imageLayoutVersion` of the specification's version 1.
 const LAYOUT_VERSION: &str = "1.0.0";
-const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
-const DOCKER_LAYER_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
-/// Full name, written by containerd and BuildKit.
-const CONTAINERD_NAME: &str = "io.containerd.image.name";
-/// Full name or only a tag, depending on who wrote it.
-const REF_NAME: &str = "org.opencontainers.image.ref.name";
-/// Name of an image whose layout gives none.
-const UNNAMED: &str = "localhost/imported";
 
-/// How a layer's archive is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Compression {
-    None,
-    Gzip,
-}
-
-/// One layer, lowest first in [`Layout::layers`].
-#[derive(Clone, Debug)]
-pub(super) struct Layer {
-    pub blob: Blob,
-    pub compression: Compression,
-    pub diff_id: Digest,
-}
-
-/// What is to be imported.
+/// A layout directory as a source of blobs.
 #[derive(Debug)]
-pub(super) struct Layout {
-    /// Name and manifest digest; the tag, if any, as annotated.
-    pub reference: Reference,
-    /// The index through which the manifest was found, if `index.json` names one.
-    pub index: Option<Blob>,
-    pub manifest: Blob,
-    pub config: Blob,
-    pub layers: Vec<Layer>,
-    /// `created` of the configuration.
-    pub created: Option<String>,
+pub(super) struct LayoutDir<'a>(pub &'a Path);
+
+impl Blobs for LayoutDir<'_> {
+    fn fetch(&self, blob: &Blob, to: &Path) -> Result<(), ImageError> {
+        blob.copy(self.0, to)
+    }
+
+    fn recheck(&self, blob: &Blob) -> Result<(), ImageError> {
+        blob.verify(self.0)
+    }
 }
 
 /// Reads and checks `dir`; `name` replaces the annotated name.
-pub(super) fn read(dir: &Path, name: Option<&str>, limits: &Limits) -> Result<Layout, ImageError> {
+pub(super) fn read(dir: &Path, name: Option<&str>, limits: &Limits) -> Result<Resolved, ImageError> {
     let version: OciLayout = top_file(dir, "oci-layout", limits)?;
     let bad = |problem: String| ImageError::Layout { path: dir.to_owned(), problem };
     if version.image_layout_version() != LAYOUT_VERSION {
@@ -64,193 +38,9 @@ pub(super) fn read(dir: &Path, name: Option<&str>, limits: &Limits) -> Result<La
         )));
     }
     let top: ImageIndex = top_file(dir, "index.json", limits)?;
-    let first = select(top.manifests()).map_err(bad)?;
-    let (chosen, index) = if is_index(first.media_type()) {
-        let blob = document(first, "index", limits)?;
-        let nested: ImageIndex = parse(&blob, &blob.read(dir)?)?;
-        let inner = select(nested.manifests())
-            .map_err(|problem| ImageError::Document { blob: blob.digest.clone(), problem })?;
-        if is_index(inner.media_type()) {
-            return Err(ImageError::Document {
-                blob: blob.digest,
-                problem: "is an index of indexes, one level is the limit; export one image".to_owned(),
-            });
-        }
-        (inner.clone(), Some(blob))
-    } else {
-        (first.clone(), None)
-    };
-    let manifest = document(&chosen, "manifest", limits)?;
-    let parsed: ImageManifest = parse(&manifest, &manifest.read(dir)?)?;
-    if parsed.schema_version() != 2 || parsed.media_type().as_ref().is_some_and(|t| !is_manifest(t)) {
-        // One blob must not be a manifest to one reader and an index to another (CVE-2021-41190).
-        return Err(ImageError::Document {
-            blob: manifest.digest,
-            problem: "does not call itself an image manifest of schema 2; export the image again".to_owned(),
-        });
-    }
-    let config = document(parsed.config(), "configuration", limits)?;
-    let configuration: ImageConfiguration = parse(&config, &config.read(dir)?)?;
-    check_platform(&config, &configuration)?;
-    let layers = layers(&manifest, &parsed, &configuration, limits)?;
-    let reference = match name {
-        Some(name) => Reference::pinned(name, manifest.digest.clone())?,
-        None => annotated(&[first, &chosen], &manifest.digest)?,
-    };
-    let created = configuration.created().as_deref().map(printable);
-    Ok(Layout { reference, index, manifest, config, layers, created })
-}
-
-fn is_index(media_type: &MediaType) -> bool {
-    matches!(media_type, MediaType::ImageIndex) || media_type.as_ref() == DOCKER_LIST
-}
-
-fn is_manifest(media_type: &MediaType) -> bool {
-    matches!(media_type, MediaType::ImageManifest) || media_type.as_ref() == DOCKER_MANIFEST
-}
-
-/// The architecture of this machine in the words of GOARCH.
-fn this_arch() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
+    resolve::resolve(top.manifests(), name, limits, &|blob| blob.read(dir)).map_err(|error| match error {
+        ImageError::Source { problem } => bad(problem),
         other => other,
-    }
-}
-
-/// The only image, or the first for this platform ("the first matching entry SHOULD be used", OCI
-/// image specification, "Image Index").
-fn select(descriptors: &[Descriptor]) -> Result<&Descriptor, String> {
-    let arch = this_arch();
-    let images: Vec<_> =
-        descriptors.iter().filter(|d| is_index(d.media_type()) || is_manifest(d.media_type())).collect();
-    if let [only] = images.as_slice() {
-        return Ok(only);
-    }
-    let fits = |d: &&&Descriptor| {
-        d.platform()
-            .as_ref()
-            .is_some_and(|p| p.os().to_string() == "linux" && p.architecture().to_string() == arch)
-    };
-    images.iter().find(fits).copied().ok_or_else(|| {
-        format!(
-            "names {} images, none of them marked for linux/{arch}; export one image for this platform",
-            images.len()
-        )
-    })
-}
-
-fn check_platform(blob: &Blob, config: &ImageConfiguration) -> Result<(), ImageError> {
-    let (os, arch) = (config.os().to_string(), config.architecture().to_string());
-    if os == "linux" && arch == this_arch() {
-        return Ok(());
-    }
-    Err(ImageError::Document {
-        blob: blob.digest.clone(),
-        problem: format!(
-            "the image is for {}/{}, this machine is linux/{}; export it for this platform",
-            printable(&os),
-            printable(&arch),
-            this_arch()
-        ),
-    })
-}
-
-fn layers(
-    blob: &Blob,
-    manifest: &ImageManifest,
-    config: &ImageConfiguration,
-    limits: &Limits,
-) -> Result<Vec<Layer>, ImageError> {
-    let diff_ids = config.rootfs().diff_ids();
-    let descriptors = manifest.layers();
-    let wrong = |problem: String| ImageError::Document { blob: blob.digest.clone(), problem };
-    if descriptors.len() != diff_ids.len() || descriptors.is_empty() {
-        return Err(wrong(format!(
-            "it has {} layers and its configuration {} diff_ids; export the image again",
-            descriptors.len(),
-            diff_ids.len()
-        )));
-    }
-    if descriptors.len() > limits.layers {
-        return Err(ImageError::Limit {
-            what: format!("an image with {} layers", descriptors.len()),
-            limit: limits.layers as u64,
-            unit: "layers",
-        });
-    }
-    let total = descriptors.iter().fold(0u64, |sum, d| sum.saturating_add(d.size()));
-    if total > limits.unpacked_bytes {
-        return Err(ImageError::Limit {
-            what: format!("an image with {total} bytes of layers"),
-            limit: limits.unpacked_bytes,
-            unit: "bytes",
-        });
-    }
-    let layer = |(descriptor, diff_id): (&Descriptor, &String)| {
-        let blob = plain(descriptor)?;
-        let compression = compression(&blob, descriptor.media_type())?;
-        let diff_id =
-            Digest::parse(diff_id).map_err(|e| wrong(format!("its configuration's diff_id {e}")))?;
-        Ok(Layer { blob, compression, diff_id })
-    };
-    descriptors.iter().zip(diff_ids).map(layer).collect()
-}
-
-fn compression(layer: &Blob, media_type: &MediaType) -> Result<Compression, ImageError> {
-    match (media_type, media_type.as_ref()) {
-        (MediaType::ImageLayer, _) | (_, DOCKER_LAYER) => Ok(Compression::None),
-        (MediaType::ImageLayerGzip, _) | (_, DOCKER_LAYER_GZIP) => Ok(Compression::Gzip),
-        (_, name) => {
-            Err(ImageError::LayerNotBuilt { layer: layer.digest.clone(), media_type: printable(name) })
-        }
-    }
-}
-
-/// The first annotation that is a whole name, the most telling first.
-fn annotated(descriptors: &[&Descriptor], digest: &Digest) -> Result<Reference, ImageError> {
-    let named = [CONTAINERD_NAME, REF_NAME].iter().find_map(|key| {
-        descriptors.iter().find_map(|d| {
-            let name = d.annotations().as_ref()?.get(*key)?;
-            // A reference name without a slash is a tag that has lost its name.
-            if !name.contains('/') {
-                return None;
-            }
-            Reference::pinned(name, digest.clone()).ok()
-        })
-    });
-    match named {
-        Some(reference) => Ok(reference),
-        None => Ok(Reference::pinned(UNNAMED, digest.clone())?),
-    }
-}
-
-fn plain(descriptor: &Descriptor) -> Result<Blob, ImageError> {
-    let text = descriptor.digest().to_string();
-    let digest = Digest::parse(&text).map_err(|e| ImageError::Layout {
-        path: text.into(),
-        problem: format!("{}; export the image with SHA-256 digests", e),
-    })?;
-    Ok(Blob { digest, size: descriptor.size() })
-}
-
-fn document(descriptor: &Descriptor, kind: &str, limits: &Limits) -> Result<Blob, ImageError> {
-    let blob = plain(descriptor)?;
-    if blob.size > limits.document_bytes {
-        return Err(ImageError::Limit {
-            what: format!("the {kind} {} of {} bytes", blob.digest, blob.size),
-            limit: limits.document_bytes,
-            unit: "bytes",
-        });
-    }
-    Ok(blob)
-}
-
-fn parse<T: DeserializeOwned>(blob: &Blob, bytes: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes).map_err(|e| ImageError::Document {
-        blob: blob.digest.clone(),
-        problem: format!("it is not the JSON it should be ({e}); export the image again"),
     })
 }
 

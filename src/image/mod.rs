@@ -2,7 +2,7 @@
 //! read-only (IMG.1–4).
 //!
 //! ```text
-//!  layout ──▶ blob (copy, size + SHA-256) ──▶ layer (gunzip, diff_id) ──▶ unpack ──▶ prepare
+//!  source ──▶ blob (copy, size + SHA-256) ──▶ layer (gunzip, diff_id) ──▶ unpack ──▶ prepare
 //!                                                                                      │
 //!  images/<manifest>.json ◀── record ◀── tree (manifest of what was unpacked) ◀── bundle (etc)
 //! ```
@@ -20,8 +20,10 @@ mod limits;
 mod prepare;
 mod record;
 mod reference;
+mod resolve;
 mod root;
 mod shipped;
+mod source;
 mod store;
 mod tree;
 mod unpack;
