@@ -144,6 +144,7 @@ impl Prover for Proof {
 pub fn pin() -> ImagePin {
     ImagePin {
         reference: format!("localhost/salaam/bench@{}", Digest::of(b"m")),
+        index: None,
         manifest: Digest::of(b"m"),
         config: Digest::of(b"c"),
         diff_ids: vec![Digest::of(b"d")],
@@ -152,7 +153,7 @@ pub fn pin() -> ImagePin {
 
 /// The bundle of [`pin`].
 pub fn bundle() -> Bundle {
-    Bundle { pin: pin(), rootfs: "/nonexistent/rootfs".into(), etc: "/nonexistent/etc".into() }
+    Bundle { pin: pin(), lower: vec!["/nonexistent/rootfs".into()], etc: "/nonexistent/etc".into() }
 }
 
 /// What commands run with.

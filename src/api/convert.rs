@@ -159,6 +159,8 @@ impl From<Run> for wire::Run {
             image: wire::RunImage {
                 manifest: intent.image.manifest.into(),
                 config: intent.image.config.into(),
+                index: intent.image.index.map(Into::into),
+                diff_ids: intent.image.diff_ids.into_iter().map(Into::into).collect(),
             },
             executor: intent.executor,
         }

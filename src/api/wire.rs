@@ -260,6 +260,10 @@ pub struct RunImage {
     pub manifest: String,
     /// Digest of the image configuration.
     pub config: String,
+    /// Digest of the index through which the manifest was found, if there was one.
+    pub index: Option<String>,
+    /// Digests of the uncompressed layers, lowest first.
+    pub diff_ids: Vec<String>,
 }
 
 /// How a run ended.

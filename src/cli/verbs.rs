@@ -112,12 +112,14 @@ enum Image {
     Ls(image::ls::Ls),
     /// Show one image
     Inspect(image::inspect::Inspect),
-    /// Check every blob of an image against its digest
+    /// Compare all of an image, or of every image, with what was imported
     Verify(image::verify::Verify),
     /// Show or set the image that commands run in
     Default(image::default::Default),
     /// Remove an image that no service uses
     Rm(image::rm::Rm),
+    /// Give back what no image, service or run needs
+    Gc(image::gc::Gc),
 }
 
 #[derive(Debug, Subcommand)]
@@ -156,6 +158,7 @@ impl Sal {
             Verb::Image(Image::Verify(verb)) => verb.run(out),
             Verb::Image(Image::Default(verb)) => verb.run(out),
             Verb::Image(Image::Rm(verb)) => verb.run(out),
+            Verb::Image(Image::Gc(verb)) => verb.run(out),
             Verb::Proof(Proof::Show(verb)) => verb.run(out),
             Verb::Proof(Proof::Compare(verb)) => verb.run(),
             Verb::Attach(verb) => verb.run(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// Format version of [`Job`]; a supervisor refuses any other.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 /// File name of the job.
 pub const JOB_FILE: &str = "job.json";
 /// File name of the liveness lock, which the supervisor holds with fcntl(2).
@@ -38,11 +38,14 @@ pub enum Entry {
     },
 }
 
-/// The resolved image as far as it is known (IMG.1).
+/// The resolved image: the tuple by which every engine can be held to it (IMG.1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ImagePin {
     /// What the operator named, such as `docker.io/library/node@sha256:…`.
     pub reference: String,
+    /// Digest of the index through which the manifest was found: provenance, no part of the identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<Digest>,
     /// Digest of the platform manifest.
     pub manifest: Digest,
     /// Digest of the image configuration.
@@ -51,13 +54,21 @@ pub struct ImagePin {
     pub diff_ids: Vec<Digest>,
 }
 
+impl ImagePin {
+    /// True if both are one image, however it was named or found.
+    pub fn is_same_image(&self, other: &Self) -> bool {
+        (&self.manifest, &self.config, &self.diff_ids) == (&other.manifest, &other.config, &other.diff_ids)
+    }
+}
+
 /// A bundle on disk that runs share read-only.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Bundle {
     /// The image it was unpacked from.
     pub pin: ImagePin,
-    /// Absolute path of the root file system.
-    pub rootfs: PathBuf,
+    /// Absolute directories that are stacked to the root file system, topmost first, as an overlay's
+    /// lower directories. One alone is the root file system as it is.
+    pub lower: Vec<PathBuf>,
     /// Absolute path of the directory that holds our `passwd`, `group`, `hosts`, `hostname` and
     /// `resolv.conf`, bound read-only over those of the image (IMG.4).
     pub etc: PathBuf,

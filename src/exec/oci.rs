@@ -23,11 +23,12 @@ pub fn argv(entry: &Entry) -> Vec<String> {
     }
 }
 
-/// Builds the runtime spec of a job (OCI runtime specification 1.0.2, `config.md`).
+/// Builds the runtime spec of a job (OCI runtime specification 1.0.2, `config.md`). `rootfs` is where its
+/// root file system is mounted.
 ///
 /// # Errors
 /// When the JSON form does not fit the `oci-spec` types: a defect of this function.
-pub fn spec(job: &Job) -> Result<Spec, serde_json::Error> {
+pub fn spec(job: &Job, rootfs: &Path) -> Result<Spec, serde_json::Error> {
     let p = &job.profile;
     let mut linux = json!({
         "namespaces": namespaces(p),
@@ -56,7 +57,7 @@ pub fn spec(job: &Job) -> Result<Spec, serde_json::Error> {
                 "inheritable": caps, "ambient": caps,
             },
         },
-        "root": { "path": job.bundle.rootfs, "readonly": p.readonly_image },
+        "root": { "path": rootfs, "readonly": p.readonly_image },
         "mounts": mounts(job),
         "linux": linux,
     });

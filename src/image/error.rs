@@ -84,7 +84,7 @@ pub enum ImageError {
     },
     /// A layer in a form that is not supported yet.
     #[error(
-        "layer {layer} has media type {media_type}, which is not built yet; export the image with gzip layers"
+        "layer {layer} has media type {media_type}, which is not built yet; export the image with gzip, zstd or plain layers"
     )]
     LayerNotBuilt {
         /// The layer.
@@ -166,6 +166,16 @@ pub enum ImageError {
         /// What is wrong.
         problem: String,
     },
+    /// An image that a service, its runs or its proof need.
+    #[error(
+        "{image} is used by the service or the runs of {by}; stop that service first, and settle its runs"
+    )]
+    InUse {
+        /// The image.
+        image: String,
+        /// The state directory.
+        by: PathBuf,
+    },
     /// A stored image is not as it was imported.
     #[error(
         "{image}: {problem}; see what differs with 'sal image verify', or remove it with 'sal image rm' and import it again"
@@ -197,12 +207,15 @@ impl ImageError {
             Self::Io { .. } => (Code::Internal, "see to the named path, then try again"),
             Self::UnsafeStore { .. } => (Code::UnsafePath, "chmod 0700 the directory or name another"),
             Self::Reference(_) => (Code::Invalid, "write NAME@sha256:<64 hex digits>"),
-            Self::LayerNotBuilt { .. } => (Code::NotBuilt, "export the image with gzip layers"),
+            Self::LayerNotBuilt { .. } => {
+                (Code::NotBuilt, "export the image with gzip, zstd or plain layers")
+            }
             Self::Limit { .. } => (Code::LimitExceeded, "use a smaller image"),
             Self::NotFound { .. } => {
                 (Code::NotFound, "`sal image ls` lists what is there; `sal image import LAYOUT` adds to it")
             }
             Self::Ambiguous { .. } => (Code::Invalid, "`sal image ls` shows the whole digests"),
+            Self::InUse { .. } => (Code::Forbidden, "`sal service stop --state DIR`, then try again"),
             Self::Record { .. } => (Code::Image, "remove the named file, then `sal image import LAYOUT`"),
             Self::Changed { .. } => {
                 (Code::Image, "`sal image verify REF`, or `sal image rm REF` and `sal image import LAYOUT`")

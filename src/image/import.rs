@@ -7,24 +7,22 @@
 use super::blob::Blob;
 use super::error::ImageError;
 use super::layer::{self, Budget};
+use super::layers::{self, Stack, StoredLayer, make_root};
 use super::layout::{self, LayoutDir};
-use super::record::{FORMAT, ImageRecord};
+use super::record::{FORMAT, ImageRecord, Seal};
 use super::resolve::Resolved;
 use super::root::Root;
 use super::source::Blobs;
 use super::store::{Store, fresh_name, remove_dir, sync_dir};
-use super::unpack::{Hashes, Unpacker};
-use super::{bundle, prepare, tree, verify};
+use super::unpack::Hashes;
+use super::{bundle, gc, overlay, prepare, tree, verify};
 use crate::domain::digest::Digest;
 use crate::domain::job::ImagePin;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
-use std::fs::{DirBuilder, File, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-
-/// Holds the list of [`tree::TreeEntry`] of a bundle.
-const TREE_FILE: &str = "tree.json";
 
 impl Store {
     /// Imports the image of the layout directory `dir`, under `name` if given, else under the name
@@ -51,11 +49,27 @@ impl Store {
             return self.admit_again(resolved, blobs, record);
         }
         self.sweep()?;
+        let records = self.list()?;
+        let kept: HashSet<Digest> = records.iter().flat_map(|r| &r.blobs).map(|b| b.digest.clone()).collect();
+        let layers: Vec<StoredLayer> = records.into_iter().flat_map(|r| r.layers).collect();
         let stage = Stage::make(self.dir())?;
-        for blob in resolved.blobs() {
-            blobs.fetch(blob, &blob.path(stage.path()))?;
+        let mut taken = HashSet::new();
+        let mut take = |blob: &Blob| -> Result<PathBuf, ImageError> {
+            let (here, staged) = (kept.contains(&blob.digest), blob.path(stage.path()));
+            match (taken.insert(blob.digest.clone()), here) {
+                (true, true) => blobs.recheck(blob)?,
+                (true, false) => blobs.fetch(blob, &staged)?,
+                (false, _) => {}
+            }
+            Ok(if here { blob.path(self.dir()) } else { staged })
+        };
+        // The short documents first: they were read already, and a source that has changed says so here.
+        for blob in resolved.blobs().take(resolved.documents()) {
+            take(blob)?;
         }
-        let made = self.make_bundle(&stage, resolved)?;
+        let made = self.unpack(&stage, resolved, &layers, &mut take)?;
+        // A layer that was known needs no unpacking, but its blob belongs to the image all the same.
+        resolved.blobs().try_for_each(|blob| take(blob).map(drop))?;
         self.publish(&stage, resolved, made)
     }
 
@@ -88,26 +102,48 @@ impl Store {
         Ok(record)
     }
 
-    /// Unpacks the staged blobs to `bundle/` of the stage.
-    fn make_bundle(&self, stage: &Stage, resolved: &Resolved) -> Result<Made, ImageError> {
-        let dir = stage.path().join("bundle");
-        let rootfs = dir.join("rootfs");
-        DirBuilder::new().mode(0o700).create(&dir).map_err(ImageError::io("create", &dir))?;
-        std::fs::create_dir(&rootfs).map_err(ImageError::io("create", &rootfs))?;
-        // The mode that uid 65532 needs to enter its root, whatever the umask.
-        std::fs::set_permissions(&rootfs, Permissions::from_mode(0o755))
-            .map_err(ImageError::io("chmod", &rootfs))?;
-        let root = Root::open(&rootfs).map_err(ImageError::errno("open", &rootfs))?;
+    /// Unpacks what is not unpacked yet, and makes the bundle, `bundle/` of the stage.
+    fn unpack(
+        &self,
+        stage: &Stage,
+        resolved: &Resolved,
+        known: &[StoredLayer],
+        take: &mut dyn FnMut(&Blob) -> Result<PathBuf, ImageError>,
+    ) -> Result<Made, ImageError> {
         let limit = self.limits().unpacked_bytes;
         let mut budget = Budget { limit, left: limit };
-        let hashes = unpack_layers(&root, stage, resolved, self.limits(), &mut budget)?;
+        let mut stack = Stack::new(self, known, stage.path());
+        let dir = stage.path().join("bundle");
+        let stacked = !self.is_flat() && overlay::usable(stage.path())?;
+        let top = dir.join(if stacked { "top" } else { "rootfs" });
+        make_root(&top)?;
+        let mut hashes = Hashes::new();
+        let root = if stacked {
+            let chain = layers::chain_ids(resolved.layers.iter().map(|l| &l.diff_id));
+            for (chain, layer) in chain.iter().zip(&resolved.layers) {
+                stack.push(chain, layer, &mut budget, take)?;
+            }
+            overlay::open(&stage.path().join("stack-top"), &stack.dirs, &top)?
+        } else {
+            let root = Root::open(&top).map_err(ImageError::errno("open", &top))?;
+            let mut unpacker = layers::start(&root, self.limits(), 0, &top)?;
+            for layer in &resolved.layers {
+                let path = take(&layer.blob)?;
+                layer::unpack(&path, layer, &mut budget, |chunks| {
+                    unpacker.layer(&layer.blob.digest, chunks)
+                })?;
+            }
+            (hashes, _) = unpacker.finish();
+            root
+        };
         bundle::write(&root, &dir.join("etc"))?;
         prepare::prepare(&root)?;
-        let entries = tree::walk(&dir, &["rootfs", "etc"], &hashes)?;
-        let path = dir.join(TREE_FILE);
-        let json = serde_json::to_vec(&entries).map_err(|e| ImageError::io("write", &path)(e.into()))?;
-        std::fs::write(&path, &json).map_err(ImageError::io("write", &path))?;
-        Ok(Made { tree: Digest::of(&json), unpacked: limit - budget.left })
+        drop(root);
+        let tops = [if stacked { "top" } else { "rootfs" }, "etc"];
+        let (tree, disk) = tree::write(&dir, &tops, &hashes)?;
+        let seals = verify::seals(&dir, &tops)?;
+        let (layers, fresh) = (stack.layers, stack.fresh);
+        Ok(Made { tree, seals, disk, unpacked: limit - budget.left, layers, fresh })
     }
 
     fn publish(&self, stage: &Stage, resolved: &Resolved, made: Made) -> Result<ImageRecord, ImageError> {
@@ -117,16 +153,22 @@ impl Store {
         for blob in resolved.blobs() {
             self.publish_blob(stage, blob)?;
         }
+        for chain in &made.fresh {
+            let (from, to) = (stage.path().join("layers").join(chain.hex()), self.layer_dir(chain));
+            std::fs::rename(&from, &to).map_err(ImageError::io("publish", &to))?;
+        }
         let manifest = &resolved.manifest.digest;
         let (from, to) = (stage.path().join("bundle"), self.bundle_dir(manifest));
         std::fs::rename(&from, &to).map_err(ImageError::io("publish", &to))?;
-        sync_dir(&self.dir().join("blobs/sha256"))?;
-        sync_dir(&self.dir().join("bundles"))?;
+        for below in ["blobs/sha256", "layers", "bundles"] {
+            sync_dir(&self.dir().join(below))?;
+        }
         let record = ImageRecord {
             format: FORMAT,
             pin: ImagePin {
                 reference: resolved.reference.without_tag().to_string(),
                 manifest: manifest.clone(),
+                index: resolved.index.as_ref().map(|i| i.digest.clone()),
                 config: resolved.config.digest.clone(),
                 diff_ids: resolved.layers.iter().map(|l| l.diff_id.clone()).collect(),
             },
@@ -139,8 +181,10 @@ impl Store {
             created: resolved.created.clone(),
             imported: jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             blobs: resolved.blobs().cloned().map(Into::into).collect(),
+            layers: made.layers,
+            bundle_disk: Some(made.disk),
             tree: made.tree,
-            seals: verify::seals(&to)?,
+            seals: made.seals,
         };
         self.write_record(&record)?;
         Ok(record)
@@ -161,14 +205,18 @@ impl Store {
         self.write_aside(&path, &json)
     }
 
-    /// Deletes what a killed or failed import left: everything that is being written, and blobs and
-    /// bundles without a record. The caller holds the lock, so nobody is at work there.
-    fn sweep(&self) -> Result<(), ImageError> {
+    /// Deletes what a killed or failed import left: everything that is being written, and blobs, layers
+    /// and bundles that no record names; gives the bytes that they had on disk. The caller holds the lock,
+    /// so nobody is at work there.
+    pub(super) fn sweep(&self) -> Result<u64, ImageError> {
+        let mut freed = 0;
         let records = self.list()?;
         let images = records.iter().map(|r| r.pin.manifest.hex());
         let blobs = records.iter().flat_map(|r| &r.blobs).map(|b| b.digest.hex());
+        let layers = records.iter().flat_map(|r| &r.layers).map(|l| l.chain.hex());
         for (dir, kept) in [
             ("tmp", HashSet::new()),
+            ("layers", layers.collect()),
             ("bundles", images.collect::<HashSet<_>>()),
             ("blobs/sha256", blobs.collect()),
         ] {
@@ -178,36 +226,28 @@ impl Store {
                 let path = left.path();
                 if left.file_name().to_str().is_some_and(|name| kept.contains(name)) {
                     continue;
-                } else if left.file_type().is_ok_and(|t| t.is_dir()) {
+                }
+                freed += gc::disk(&path);
+                if left.file_type().is_ok_and(|t| t.is_dir()) {
                     remove_dir(&path)?;
                 } else {
                     std::fs::remove_file(&path).map_err(ImageError::io("remove", &path))?;
                 }
             }
         }
-        Ok(())
+        Ok(freed)
     }
 }
 
 /// What became of unpacking.
 struct Made {
     tree: Digest,
+    seals: Vec<Seal>,
+    disk: u64,
     unpacked: u64,
-}
-
-fn unpack_layers(
-    root: &Root,
-    stage: &Stage,
-    resolved: &Resolved,
-    limits: &super::limits::Limits,
-    budget: &mut Budget,
-) -> Result<Hashes, ImageError> {
-    let mut unpacker = Unpacker::new(root, limits).map_err(ImageError::errno("stat", stage.path()))?;
-    for layer in &resolved.layers {
-        let blob = layer.blob.path(stage.path());
-        layer::unpack(&blob, layer, budget, |chunks| unpacker.layer(&layer.blob.digest, chunks))?;
-    }
-    Ok(unpacker.finish())
+    layers: Vec<StoredLayer>,
+    /// Chain ids of the layers that are new, in the stage.
+    fresh: Vec<Digest>,
 }
 
 /// A directory that is written aside, deleted with all in it when dropped.

@@ -10,6 +10,9 @@ use std::io::{ErrorKind, Read};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
+/// Largest window of a zstd frame, as a power of two: 32 MiB. Usual levels write at most 8 MiB, which
+/// RFC 8878 (3.1.1.1.2) has every decoder take.
+const ZSTD_WINDOW_LOG: u32 = 25;
 /// Chunks that may wait between the two threads.
 const AHEAD: usize = 16;
 
@@ -18,6 +21,18 @@ const AHEAD: usize = 16;
 pub(super) struct Budget {
     pub limit: u64,
     pub left: u64,
+}
+
+impl Budget {
+    /// Takes `bytes` of it, for a layer.
+    pub fn take(&mut self, bytes: u64, layer: &Digest) -> Result<(), ImageError> {
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| too_large(layer, self.limit))?;
+        Ok(())
+    }
+}
+
+fn too_large(layer: &Digest, limit: u64) -> ImageError {
+    ImageError::Limit { what: format!("the unpacked image, at layer {layer},"), limit, unit: "bytes" }
 }
 
 /// The uncompressed layer as the unpacking side reads it. Ends early if decompression fails, which
@@ -67,6 +82,11 @@ pub(super) fn unpack(
             .spawn_scoped(scope, move || match layer.compression {
                 Compression::None => decode(file, &to, budget),
                 Compression::Gzip => decode(MultiGzDecoder::new(file), &to, budget),
+                Compression::Zstd => {
+                    let mut frames = zstd::stream::read::Decoder::new(file).map_err(Stop::Decode)?;
+                    frames.window_log_max(ZSTD_WINDOW_LOG).map_err(Stop::Decode)?;
+                    decode(frames, &to, budget)
+                }
             })
             .map_err(ImageError::io("start a thread to unpack", path))?;
         let mut chunks = Chunks { from, chunk: Vec::new(), at: 0 };
@@ -79,11 +99,7 @@ pub(super) fn unpack(
             Ok(Ok(digest)) => consumed.map(|()| digest),
             Ok(Err(Stop::Unheard)) => consumed.and(Err(bad("its reader stopped before the end".to_owned()))),
             Ok(Err(Stop::Decode(e))) => Err(bad(format!("its compressed data is broken ({e})"))),
-            Ok(Err(Stop::TooLarge)) => Err(ImageError::Limit {
-                what: format!("the unpacked image, at layer {},", layer.blob.digest),
-                limit,
-                unit: "bytes",
-            }),
+            Ok(Err(Stop::TooLarge)) => Err(too_large(&layer.blob.digest, limit)),
             Err(_) => Err(bad("its decompressor failed".to_owned())),
         }
     })?;

@@ -2,13 +2,17 @@
 
 use super::blob::Blob;
 use super::error::ImageError;
+use super::layers::StoredLayer;
 use super::reference::Reference;
 use crate::domain::digest::Digest;
 use crate::domain::job::ImagePin;
 use serde::{Deserialize, Serialize};
+use std::ops::RangeInclusive;
 
-/// Format version of [`ImageRecord`]; any other is refused.
-pub(super) const FORMAT: u32 = 1;
+/// Format version of a new [`ImageRecord`].
+pub(super) const FORMAT: u32 = 2;
+/// Formats that are read; any other is refused. Format 1 had no layers: its images are flat.
+pub(super) const FORMATS: RangeInclusive<u32> = 1..=FORMAT;
 
 /// An image of the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,6 +39,13 @@ pub struct ImageRecord {
     pub imported: String,
     /// Its blobs: index if any, manifest, configuration, then layers, lowest first.
     pub blobs: Vec<StoredBlob>,
+    /// Its unpacked layers, lowest first. None if it was unpacked flat, into one directory: where layers
+    /// cannot be stacked.
+    #[serde(default)]
+    pub layers: Vec<StoredLayer>,
+    /// Bytes of its bundle on disk, without its layers; `None` in format 1.
+    #[serde(default)]
+    pub bundle_disk: Option<u64>,
     /// Digest of the bundle's `tree.json`.
     pub tree: Digest,
     /// What the cheap check compares.
@@ -76,6 +87,11 @@ impl ImageRecord {
     pub fn answers(&self, reference: &Reference) -> bool {
         let named = self.name == reference.name() || self.other_names.iter().any(|n| n == reference.name());
         named && (self.pin.manifest == *reference.digest() || self.index.as_ref() == Some(reference.digest()))
+    }
+
+    /// The directory of the bundle that is on top of the layers, or alone.
+    pub(super) fn top(&self) -> &'static str {
+        if self.layers.is_empty() { "rootfs" } else { "top" }
     }
 
     pub(super) fn blobs(&self) -> impl Iterator<Item = Blob> {

@@ -270,6 +270,7 @@ mod tests {
         let index = Digest::of(b"index");
         let pin = ImagePin {
             reference: format!("node@{index}"),
+            index: None,
             manifest: digest(),
             config: Digest::of(b"config"),
             diff_ids: Vec::new(),

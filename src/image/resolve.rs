@@ -14,6 +14,8 @@ const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+j
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
 const DOCKER_LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar";
 const DOCKER_LAYER_GZIP: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+/// Written by BuildKit.
+const DOCKER_LAYER_ZSTD: &str = "application/vnd.docker.image.rootfs.diff.tar.zstd";
 /// Full name, written by containerd and BuildKit.
 const CONTAINERD_NAME: &str = "io.containerd.image.name";
 /// Full name or only a tag, depending on who wrote it.
@@ -29,6 +31,7 @@ pub(super) type ReadDocument<'a> = &'a dyn Fn(&Blob) -> Result<Vec<u8>, ImageErr
 pub(super) enum Compression {
     None,
     Gzip,
+    Zstd,
 }
 
 /// One layer, lowest first in [`Resolved::layers`].
@@ -54,6 +57,11 @@ pub(super) struct Resolved {
 }
 
 impl Resolved {
+    /// How many of [`Resolved::blobs`] are documents; they come first.
+    pub fn documents(&self) -> usize {
+        2 + usize::from(self.index.is_some())
+    }
+
     /// Every blob: index if any, manifest, configuration, layers; one that is there twice, once.
     pub fn blobs(&self) -> impl Iterator<Item = &Blob> {
         let mut seen = HashSet::new();
@@ -214,6 +222,7 @@ fn compression(layer: &Blob, media_type: &MediaType) -> Result<Compression, Imag
     match (media_type, media_type.as_ref()) {
         (MediaType::ImageLayer, _) | (_, DOCKER_LAYER) => Ok(Compression::None),
         (MediaType::ImageLayerGzip, _) | (_, DOCKER_LAYER_GZIP) => Ok(Compression::Gzip),
+        (MediaType::ImageLayerZstd, _) | (_, DOCKER_LAYER_ZSTD) => Ok(Compression::Zstd),
         (_, name) => {
             Err(ImageError::LayerNotBuilt { layer: layer.digest.clone(), media_type: printable(name) })
         }

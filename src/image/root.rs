@@ -21,6 +21,12 @@ pub(super) struct Root {
     fd: OwnedFd,
 }
 
+impl From<OwnedFd> for Root {
+    fn from(fd: OwnedFd) -> Self {
+        Self { fd }
+    }
+}
+
 impl Root {
     /// Opens the directory at `path`, whose last component must not be a symlink.
     pub fn open(path: &Path) -> Result<Self, Errno> {

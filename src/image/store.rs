@@ -4,14 +4,17 @@
 //!  lock                      flock(2): exclusive to change anything, shared to verify
 //!  blobs/sha256/<hex>        content by digest
 //!  images/<manifest>.json    one record an image; written last, so what has none does not exist
-//!  bundles/<manifest>/       rootfs/, etc/, tree.json
+//!  layers/<chain id>/        fs/, tree.json, layer.json: an unpacked layer, shared
+//!  bundles/<manifest>/       top/, etc/, tree.json; an image that was unpacked flat has rootfs/ for top/
+//!  uses/<hex>-<manifest>.json   a mark for each state directory that needs an image; uses.lock is theirs
 //!  default                   the reference that runs use unless told otherwise
 //!  tmp/                      whatever is being written; swept by the next import
 //! ```
 
 use super::error::ImageError;
+use super::layers::FS;
 use super::limits::Limits;
-use super::record::{FORMAT, ImageRecord};
+use super::record::{FORMATS, ImageRecord};
 use super::reference::Reference;
 use crate::domain::digest::Digest;
 use crate::domain::job::Bundle;
@@ -31,6 +34,7 @@ const RECORD_BYTES: u64 = 1024 * 1024;
 pub struct Store {
     dir: PathBuf,
     limits: Limits,
+    flat: bool,
 }
 
 /// The store's lock, held until dropped.
@@ -55,17 +59,23 @@ impl Store {
         }
         check_private(dir)?;
         let dir = dir.canonicalize().map_err(ImageError::io("resolve", dir))?;
-        for below in ["blobs", "blobs/sha256", "images", "bundles", "tmp"] {
+        for below in ["blobs", "blobs/sha256", "images", "layers", "bundles", "uses", "tmp"] {
             let path = dir.join(below);
             builder.recursive(true).create(&path).map_err(ImageError::io("create", &path))?;
         }
-        Ok(Self { dir, limits: Limits::default() })
+        Ok(Self { dir, limits: Limits::default(), flat: false })
     }
 
     /// The same store with other bounds for imports.
     #[must_use]
     pub fn with_limits(self, limits: Limits) -> Self {
         Self { limits, ..self }
+    }
+
+    /// The same store, which unpacks flat, as where layers cannot be stacked.
+    #[must_use]
+    pub fn unstacked(self) -> Self {
+        Self { flat: true, ..self }
     }
 
     /// The store's absolute directory.
@@ -156,37 +166,22 @@ impl Store {
     /// # Errors
     /// [`ImageError::NotFound`].
     pub fn bundle(&self, reference: &Reference) -> Result<Bundle, ImageError> {
-        let mut pin = self.inspect(reference)?.pin;
-        let dir = self.bundle_dir(&pin.manifest);
+        let record = self.inspect(reference)?;
+        let dir = self.bundle_dir(&record.pin.manifest);
+        let layers = record.layers.iter().rev().map(|layer| self.layer_dir(&layer.chain).join(FS));
+        let lower = std::iter::once(dir.join(record.top())).chain(layers).collect();
+        let mut pin = record.pin;
         pin.reference = reference.to_string();
-        Ok(Bundle { pin, rootfs: dir.join("rootfs"), etc: dir.join("etc") })
-    }
-
-    /// Removes an image: its record first, then its bundle and the blobs that no other image has. The
-    /// caller sees to it that nothing runs in it. A default that named it stays and finds nothing.
-    ///
-    /// # Errors
-    /// [`ImageError::NotFound`], or that of the removal; the image is gone once its record is.
-    pub fn remove(&self, reference: &Reference) -> Result<(), ImageError> {
-        let _lock = self.lock(FlockOperation::LockExclusive)?;
-        let gone = self.inspect(reference)?;
-        let path = self.record_path(&gone.pin.manifest);
-        std::fs::remove_file(&path).map_err(ImageError::io("remove", &path))?;
-        sync_dir(&self.dir.join("images"))?;
-        remove_dir(&self.bundle_dir(&gone.pin.manifest))?;
-        let kept: Vec<_> = self.list()?.into_iter().flat_map(|r| r.blobs).collect();
-        for blob in gone.blobs().filter(|b| kept.iter().all(|k| k.digest != b.digest)) {
-            let path = blob.path(&self.dir);
-            match std::fs::remove_file(&path) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(ImageError::io("remove", &path)(e)),
-                _ => {}
-            }
-        }
-        Ok(())
+        pin.index = record.index;
+        Ok(Bundle { pin, lower, etc: dir.join("etc") })
     }
 
     pub(super) fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    pub(super) fn is_flat(&self) -> bool {
+        self.flat
     }
 
     pub(super) fn record_path(&self, manifest: &Digest) -> PathBuf {
@@ -203,7 +198,12 @@ impl Store {
 
     /// Waits for the store's lock.
     pub(super) fn lock(&self, how: FlockOperation) -> Result<Lock, ImageError> {
-        let path = self.dir.join("lock");
+        self.lock_file("lock", how)
+    }
+
+    /// Waits for the lock file `name`.
+    pub(super) fn lock_file(&self, name: &str, how: FlockOperation) -> Result<Lock, ImageError> {
+        let path = self.dir.join(name);
         let file = File::options()
             .create(true)
             .truncate(false)
@@ -221,9 +221,14 @@ impl Store {
         }
     }
 
-    /// Puts `bytes` at `path` as a whole or not at all.
+    /// Puts `bytes` at `path` as a whole or not at all. The caller holds the store's lock.
     pub(super) fn write_aside(&self, path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
-        let aside = self.dir.join("tmp").join(fresh_name());
+        self.write_aside_in(&self.dir.join("tmp"), path, bytes)
+    }
+
+    /// The same by way of a file in `dir`, which whoever holds the lock of `path` sweeps.
+    pub(super) fn write_aside_in(&self, dir: &Path, path: &Path, bytes: &[u8]) -> Result<(), ImageError> {
+        let aside = dir.join(fresh_name());
         let written = (|| {
             let mut file = File::create_new(&aside)?;
             file.set_permissions(Permissions::from_mode(0o600))?;
@@ -277,7 +282,7 @@ fn check_private(dir: &Path) -> Result<(), ImageError> {
     }
 }
 
-fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ImageError> {
+pub(super) fn read_bounded(path: &Path) -> Result<Option<Vec<u8>>, ImageError> {
     let file = match File::open(path) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         other => other.map_err(ImageError::io("open", path))?,
@@ -296,8 +301,9 @@ fn read_record(path: &Path) -> Result<Option<ImageRecord>, ImageError> {
     let bad = |problem: String| ImageError::Record { path: path.to_owned(), problem };
     let json = |e: serde_json::Error| bad(format!("is not the record of an image ({e})"));
     let Version { format } = serde_json::from_slice(&bytes).map_err(json)?;
-    if format != FORMAT {
-        return Err(bad(format!("has format {format}, this version reads {FORMAT}")));
+    if !FORMATS.contains(&format) {
+        let (from, to) = (FORMATS.start(), FORMATS.end());
+        return Err(bad(format!("has format {format}, this version reads {from} to {to}")));
     }
     let record: ImageRecord = serde_json::from_slice(&bytes).map_err(json)?;
     let own = format!("{}.json", record.pin.manifest.hex());

@@ -6,11 +6,17 @@ use super::root::{Root, child, file_type, look_at, names};
 use super::unpack::Hashes;
 use crate::domain::digest::Digest;
 use rustix::fs::{FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
 
+/// Most bytes of the names of a file's extended attributes (XATTR_LIST_MAX of linux/limits.h).
+const XATTR_LIST: usize = 65_536;
+/// Most bytes of one (XATTR_SIZE_MAX).
+const XATTR_VALUE: usize = 65_536;
 /// Directories that a walk goes down at most; more than the unpacker makes (rootfs included).
 const DEPTH: u32 = 160;
 
@@ -21,6 +27,8 @@ pub(super) enum Kind {
     Directory,
     File,
     Symlink,
+    /// An overlay's mark of what a layer removes: a character device 0:0.
+    Whiteout,
     /// Never made by an import.
     Other,
 }
@@ -44,23 +52,47 @@ pub(super) struct TreeEntry {
     /// Digest of a file's content.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<Digest>,
+    /// Digest of its extended attributes: an overlay keeps its own marks there. Labels that the host's
+    /// security modules set are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Digest>,
+}
+
+/// Holds the list of [`TreeEntry`] of a layer or a bundle.
+pub(super) const TREE_FILE: &str = "tree.json";
+
+/// Lists the directories `tops` of `dir` in its [`TREE_FILE`], which is not synced yet; gives that
+/// file's digest and the bytes that all of it has on disk.
+pub(super) fn write(dir: &Path, tops: &[&str], known: &Hashes) -> Result<(Digest, u64), ImageError> {
+    let (entries, disk) = walk(dir, tops, known)?;
+    let path = dir.join(TREE_FILE);
+    let json = serde_json::to_vec(&entries).map_err(|e| ImageError::io("write", &path)(e.into()))?;
+    std::fs::write(&path, &json).map_err(ImageError::io("write", &path))?;
+    Ok((Digest::of(&json), disk + json.len() as u64))
 }
 
 /// Lists the given directories of the bundle at `bundle`, each before what is in it, names sorted.
-/// Files whose inode is in `known` are not read again.
-pub(super) fn walk(bundle: &Path, tops: &[&str], known: &Hashes) -> Result<Vec<TreeEntry>, ImageError> {
+/// Files whose inode is in `known` are not read again. Also gives the bytes that they have on disk.
+pub(super) fn walk(
+    bundle: &Path,
+    tops: &[&str],
+    known: &Hashes,
+) -> Result<(Vec<TreeEntry>, u64), ImageError> {
     let root = Root::open(bundle).map_err(ImageError::errno("open", bundle))?;
-    let mut walk = Walk { bundle, known, out: Vec::new() };
+    let mut walk = Walk { bundle, known, out: Vec::new(), disk: 0, linked: HashSet::new() };
     for top in tops {
         walk.visit(root.fd(), top.as_bytes(), "", 0)?;
     }
-    Ok(walk.out)
+    Ok((walk.out, walk.disk))
 }
 
 struct Walk<'a> {
     bundle: &'a Path,
     known: &'a Hashes,
     out: Vec<TreeEntry>,
+    disk: u64,
+    /// Inodes with several names that were counted.
+    linked: HashSet<u64>,
 }
 
 impl Walk<'_> {
@@ -75,7 +107,11 @@ impl Walk<'_> {
         }
         let at = self.bundle.join(&path);
         let Some(stat) = look_at(dir, name).map_err(ImageError::errno("stat", &at))? else { return Ok(()) };
+        if stat.st_nlink == 1 || file_type(&stat) == FileType::Directory || self.linked.insert(stat.st_ino) {
+            self.disk += u64::try_from(stat.st_blocks).unwrap_or(0) * 512;
+        }
         let mut entry = entry(path.clone(), &stat);
+        entry.attributes = attributes(dir, name).map_err(ImageError::errno("read the attributes", &at))?;
         match entry.kind {
             Kind::File => {
                 entry.size = Some(u64::try_from(stat.st_size).unwrap_or(0));
@@ -89,7 +125,7 @@ impl Walk<'_> {
                     .map_err(ImageError::errno("read the link", &at))?;
                 entry.target = Some(path_text(target.as_bytes()));
             }
-            Kind::Directory | Kind::Other => {}
+            Kind::Directory | Kind::Whiteout | Kind::Other => {}
         }
         let is_dir = entry.kind == Kind::Directory;
         self.out.push(entry);
@@ -108,10 +144,42 @@ fn entry(path: String, stat: &Stat) -> TreeEntry {
         FileType::Directory => Kind::Directory,
         FileType::RegularFile => Kind::File,
         FileType::Symlink => Kind::Symlink,
+        FileType::CharacterDevice if stat.st_rdev == 0 => Kind::Whiteout,
         _ => Kind::Other,
     };
     let (mode, uid, gid) = (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid);
-    TreeEntry { path, kind, mode, uid, gid, size: None, target: None, content: None }
+    TreeEntry { path, kind, mode, uid, gid, size: None, target: None, content: None, attributes: None }
+}
+
+/// Digest of what extended attributes `name` in `dir` has, if it has any.
+fn attributes(dir: BorrowedFd<'_>, name: &[u8]) -> Result<Option<Digest>, Errno> {
+    // There is no listxattrat(2) before Linux 6.13; the descriptor's path resolves to itself.
+    let mut path = format!("/proc/self/fd/{}/", dir.as_raw_fd()).into_bytes();
+    path.extend_from_slice(name);
+    let mut list = vec![0; 1024];
+    let length = loop {
+        match rustix::fs::llistxattr(&path, &mut list[..]) {
+            Err(Errno::RANGE) if list.len() < XATTR_LIST => list.resize(XATTR_LIST, 0),
+            Err(Errno::NOTSUP) => return Ok(None),
+            other => break other?,
+        }
+    };
+    let label = |name: &&[u8]| name.starts_with(b"security.") && *name != b"security.capability";
+    let names = list.get(..length).unwrap_or_default().split(|b| *b == 0);
+    let mut names: Vec<&[u8]> = names.filter(|name| !name.is_empty() && !label(name)).collect();
+    if names.is_empty() {
+        return Ok(None);
+    }
+    names.sort_unstable();
+    let (mut all, mut value) = (Vec::new(), vec![0; XATTR_VALUE]);
+    for name in names {
+        let length = rustix::fs::lgetxattr(&path, name, &mut value[..])?;
+        all.extend_from_slice(name);
+        all.push(0);
+        all.extend_from_slice(&(length as u64).to_le_bytes());
+        all.extend_from_slice(value.get(..length).unwrap_or_default());
+    }
+    Ok(Some(Digest::of(&all)))
 }
 
 fn hash(dir: BorrowedFd<'_>, name: &[u8], at: &Path) -> Result<Digest, ImageError> {
@@ -150,6 +218,8 @@ fn difference(old: &TreeEntry, new: &TreeEntry) -> String {
         "has other content".to_owned()
     } else if old.target != new.target {
         "leads elsewhere".to_owned()
+    } else if old.attributes != new.attributes {
+        "has other extended attributes".to_owned()
     } else if old.mode != new.mode {
         format!("has mode {:o}, was {:o}", new.mode, old.mode)
     } else {

@@ -43,13 +43,13 @@ pub(super) struct Unpacker<'a> {
 }
 
 impl<'a> Unpacker<'a> {
-    /// Starts with the empty directory `root`.
-    pub fn new(root: &'a Root, limits: &'a Limits) -> Result<Self, Errno> {
+    /// Starts with what is in `root`, `entries` of the image's archive entries being made already.
+    pub fn new(root: &'a Root, limits: &'a Limits, entries: u64) -> Result<Self, Errno> {
         let inode = rustix::fs::fstat(root.fd())?.st_ino;
         Ok(Self {
             root,
             limits,
-            entries: 0,
+            entries,
             hashes: HashMap::new(),
             depths: HashMap::from([(inode, 0)]),
             fresh: HashSet::new(),
@@ -58,9 +58,9 @@ impl<'a> Unpacker<'a> {
         })
     }
 
-    /// The digests of all files, for the tree manifest.
-    pub fn finish(self) -> Hashes {
-        self.hashes
+    /// The digests of all files, for the tree manifest, and the number of archive entries so far.
+    pub fn finish(self) -> (Hashes, u64) {
+        (self.hashes, self.entries)
     }
 
     /// Applies one layer, an uncompressed archive.
@@ -296,14 +296,33 @@ impl<'a> Unpacker<'a> {
     }
 
     fn new_dir(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> Done<OwnedFd> {
-        let above = rustix::fs::fstat(dir)?.st_ino;
-        let depth = self.depths.get(&above).copied().unwrap_or(self.limits.depth) + 1;
+        let depth = self.depth(dir)? + 1;
         if depth > self.limits.depth {
             return Err(limit("the nesting of directories", self.limits.depth.into(), "levels"));
         }
         let fd = make_dir(dir, name, 0o755)?;
         self.depths.insert(rustix::fs::fstat(&fd)?.st_ino, depth);
         Ok(fd)
+    }
+
+    /// Directories above `dir`, which may come from a layer below.
+    fn depth(&mut self, dir: BorrowedFd<'_>) -> Done<u32> {
+        let own = rustix::fs::fstat(dir)?.st_ino;
+        if let Some(depth) = self.depths.get(&own) {
+            return Ok(*depth);
+        }
+        let (mut up, mut above) = (child_above(dir)?, 1);
+        let depth = loop {
+            if let Some(depth) = self.depths.get(&rustix::fs::fstat(&up)?.st_ino) {
+                break depth + above;
+            }
+            if above > self.limits.depth {
+                break above;
+            }
+            (up, above) = (child_above(up.as_fd())?, above + 1);
+        };
+        self.depths.insert(own, depth);
+        Ok(depth)
     }
 
     fn link_target<R: Read>(&self, entry: &Entry<'_, R>) -> Done<Vec<u8>> {
@@ -330,4 +349,9 @@ impl<'a> Unpacker<'a> {
         let parts: Vec<_> = path.split(|b| *b == b'/').filter(|p| !p.is_empty() && *p != b".").collect();
         if parts.contains(&&b".."[..]) { refused("has a '..'") } else { Ok(parts) }
     }
+}
+
+/// Opens the directory above; the root's own is the root.
+fn child_above(dir: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    child(dir, b"..")
 }

@@ -4,14 +4,16 @@
 use super::blob::Blob;
 use super::bundle;
 use super::error::ImageError;
+use super::layers::FS;
 use super::record::{ImageRecord, Seal};
 use super::reference::Reference;
 use super::root::{Root, child, look_at, names};
 use super::store::Store;
-use super::tree::{self, TreeEntry};
+use super::tree::{self, TREE_FILE, TreeEntry};
 use super::unpack::Hashes;
 use crate::domain::digest::Digest;
 use rustix::fs::{FlockOperation, Stat};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Differences that a report lists; it counts the rest.
@@ -22,7 +24,7 @@ const LISTED: usize = 100;
 pub struct Report {
     /// Blobs that were hashed.
     pub blobs: usize,
-    /// Files, directories and symlinks of the bundle that were compared.
+    /// Files, directories and symlinks that were compared.
     pub entries: usize,
     /// The first 100 differences.
     pub differences: Vec<Difference>,
@@ -33,7 +35,7 @@ pub struct Report {
 /// One thing that is not as it was imported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// A blob's digest, or a path below the bundle, made printable.
+    /// A blob's digest, or a path below the store with its directory's id shortened, made printable.
     pub what: String,
     /// How it differs.
     pub problem: String,
@@ -55,8 +57,8 @@ impl Report {
 }
 
 impl Store {
-    /// Hashes every blob of the image and every file of its bundle, and compares types, modes,
-    /// owners and link targets with what was unpacked. Reads some hundred megabytes.
+    /// Hashes every blob of the image and every file of its layers and bundle, and compares types, modes,
+    /// owners, link targets and extended attributes with what was unpacked. Reads some hundred megabytes.
     ///
     /// Catches every change of content, but trusts the record itself: whoever can write the store can
     /// write that too. Times are not compared.
@@ -66,39 +68,50 @@ impl Store {
     pub fn verify(&self, reference: &Reference) -> Result<Report, ImageError> {
         let _lock = self.lock(FlockOperation::LockShared)?;
         let record = self.inspect(reference)?;
-        let mut report = Report::default();
-        for blob in record.blobs() {
-            report.blobs += 1;
-            if let Err(e) = blob.verify(self.dir()) {
-                report.add(blob.digest.as_str(), e.to_string());
+        self.verify_records(&[record])
+    }
+
+    /// [`Store::verify`] of every image of the store; what images share is read once.
+    ///
+    /// # Errors
+    /// As [`Store::verify`].
+    pub fn verify_all(&self) -> Result<Report, ImageError> {
+        let _lock = self.lock(FlockOperation::LockShared)?;
+        self.verify_records(&self.list()?)
+    }
+
+    fn verify_records(&self, records: &[ImageRecord]) -> Result<Report, ImageError> {
+        let (mut report, mut seen) = (Report::default(), HashSet::new());
+        for blob in records.iter().flat_map(ImageRecord::blobs) {
+            if seen.insert(blob.digest.clone()) {
+                report.blobs += 1;
+                if let Err(e) = blob.verify(self.dir()) {
+                    report.add(blob.digest.as_str(), e.to_string());
+                }
             }
         }
-        let dir = self.bundle_dir(&record.pin.manifest);
-        let path = dir.join("tree.json");
-        let json = match std::fs::read(&path) {
-            Ok(json) if Digest::of(&json) == record.tree => json,
-            Ok(_) => {
-                report.add("tree.json", "is not the one that the import wrote".to_owned());
-                return Ok(report);
+        seen.clear();
+        for stored in records.iter().flat_map(|r| &r.layers) {
+            if seen.insert(stored.record.clone()) {
+                match self.layer(stored) {
+                    Ok(layer) => {
+                        verify_tree(&self.layer_dir(&stored.chain), &[FS], &layer.tree, &mut report)?;
+                    }
+                    Err(problem) => report.add(stored.chain.as_str(), problem),
+                }
             }
-            Err(e) => {
-                report.add("tree.json", format!("cannot be read: {e}"));
-                return Ok(report);
-            }
-        };
-        let stored: Vec<TreeEntry> =
-            serde_json::from_slice(&json).map_err(|e| ImageError::Record { path, problem: e.to_string() })?;
-        let found = tree::walk(&dir, &["rootfs", "etc"], &Hashes::new())?;
-        report.entries = found.len();
-        for (path, problem) in tree::differences(&stored, &found) {
-            report.add(path, problem);
+        }
+        for record in records {
+            let dir = self.bundle_dir(&record.pin.manifest);
+            verify_tree(&dir, &[record.top(), "etc"], &record.tree, &mut report)?;
         }
         Ok(report)
     }
 
-    /// A look that is cheap enough for every start (some milliseconds): the record can be read, the
-    /// configuration's blob has its digest, and `rootfs`, everything directly in it, `etc` and its
-    /// files have the inodes and change times that they had after the import.
+    /// A look that is cheap enough for every start (some milliseconds): the records can be read, the
+    /// configuration's blob has its digest, and the roots of the layers and of the bundle, everything
+    /// directly in them, `etc` and its files have the inodes and change times that they had after the
+    /// import.
     ///
     /// Does not catch: a change further down (such as new bytes in `/usr/bin/node`), damaged layer
     /// blobs, or damage on the disk itself. [`Store::verify`] does. A store that was copied elsewhere
@@ -115,23 +128,63 @@ pub(super) fn check_record(store: &Store, record: &ImageRecord) -> Result<(), Im
     let changed = |problem: String| ImageError::Changed { image: record.pin.reference.clone(), problem };
     let config: Option<Blob> = record.blobs().find(|b| b.digest == record.pin.config);
     config.ok_or_else(|| changed("its record has no configuration".to_owned()))?.verify(store.dir())?;
-    let found = seals(&store.bundle_dir(&record.pin.manifest)).map_err(|e| changed(e.to_string()))?;
-    let differs = |seal: &&Seal| !found.contains(seal);
-    if let Some(seal) = record.seals.iter().find(differs) {
-        return Err(changed(format!("{} was changed, replaced or removed", seal.path)));
+    for layer in &record.layers {
+        store.check_layer(layer).map_err(changed)?;
     }
-    match found.iter().find(|seal| !record.seals.contains(seal)) {
-        Some(seal) => Err(changed(format!("{} was added", seal.path))),
+    let dir = store.bundle_dir(&record.pin.manifest);
+    let found = seals(&dir, &[record.top(), "etc"]).map_err(|e| changed(e.to_string()))?;
+    compare_seals(&record.seals, &found).map_err(changed)
+}
+
+/// Compares the tree below `dir` with the list that `expected` is the digest of.
+fn verify_tree(dir: &Path, tops: &[&str], expected: &Digest, report: &mut Report) -> Result<(), ImageError> {
+    let (kind, id) = match (dir.parent().and_then(Path::file_name), dir.file_name()) {
+        (Some(kind), Some(id)) => (kind.to_string_lossy(), id.to_string_lossy()),
+        _ => return Ok(()),
+    };
+    let shown = |path: &str| format!("{kind}/{}/{path}", id.get(..12).unwrap_or(&id));
+    let path = dir.join(TREE_FILE);
+    let json = match std::fs::read(&path) {
+        Ok(json) if Digest::of(&json) == *expected => json,
+        Ok(_) => {
+            report.add(&shown(TREE_FILE), "is not the one that the import wrote".to_owned());
+            return Ok(());
+        }
+        Err(e) => {
+            report.add(&shown(TREE_FILE), format!("cannot be read: {e}"));
+            return Ok(());
+        }
+    };
+    let stored: Vec<TreeEntry> =
+        serde_json::from_slice(&json).map_err(|e| ImageError::Record { path, problem: e.to_string() })?;
+    let (found, _) = tree::walk(dir, tops, &Hashes::new())?;
+    report.entries += found.len();
+    for (path, problem) in tree::differences(&stored, &found) {
+        report.add(&shown(path), problem);
+    }
+    Ok(())
+}
+
+/// Compares seals as they were with those found.
+///
+/// # Errors
+/// The first difference, for people.
+pub(super) fn compare_seals(stored: &[Seal], found: &[Seal]) -> Result<(), String> {
+    if let Some(seal) = stored.iter().find(|seal| !found.contains(seal)) {
+        return Err(format!("{} was changed, replaced or removed", seal.path));
+    }
+    match found.iter().find(|seal| !stored.contains(seal)) {
+        Some(seal) => Err(format!("{} was added", seal.path)),
         None => Ok(()),
     }
 }
 
-/// The seals of a published bundle.
-pub(super) fn seals(dir: &Path) -> Result<Vec<Seal>, ImageError> {
+/// The seals of the directories `tops` of a layer or bundle.
+pub(super) fn seals(dir: &Path, tops: &[&str]) -> Result<Vec<Seal>, ImageError> {
     let failed = |path: &str| ImageError::errno("stat", &dir.join(path));
     let root = Root::open(dir).map_err(failed(""))?;
     let mut seals = Vec::new();
-    for top in ["rootfs", "etc"] {
+    for &top in tops {
         let opened = child(root.fd(), top.as_bytes()).map_err(failed(top))?;
         seals.push(seal(top.to_owned(), &rustix::fs::fstat(&opened).map_err(failed(top))?));
         let listed = match top {

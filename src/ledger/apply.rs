@@ -98,6 +98,7 @@ pub(crate) mod tests {
         let digest = Digest::of(b"");
         let pin = ImagePin {
             reference: "r".into(),
+            index: None,
             manifest: digest.clone(),
             config: digest.clone(),
             diff_ids: vec![],

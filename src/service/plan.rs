@@ -83,7 +83,7 @@ fn same_executor(run: &Run, now: Configured<'_>) -> Result<(), String> {
 pub fn same_origin(run: &Run, now: Configured<'_>) -> Result<(), String> {
     same_executor(run, now)?;
     let (id, intent) = (&run.intent.run_id, &run.intent);
-    if intent.image != *now.image {
+    if !intent.image.is_same_image(now.image) {
         return Err(format!(
             "run {id} was started with the image {} ({}) and cannot be settled with {} ({})",
             intent.image.reference, intent.image.manifest, now.image.reference, now.image.manifest

@@ -79,6 +79,23 @@ impl StateDir {
     }
 }
 
+/// True while a service holds the state directory `root`, or may have left runs that are not settled: their
+/// directories, or a ledger that was not closed. What cannot be looked at counts as busy.
+pub fn is_busy(root: &Path) -> bool {
+    match File::open(root.join(LOCK_FILE)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return false,
+        Err(_) => return true,
+        // Held for an instant only; shared, so that two who look do not mistake each other for a service.
+        Ok(lock) if lock.try_lock_shared().is_err() => return true,
+        Ok(_) => {}
+    }
+    let unsettled = std::fs::read_dir(root.join("runs"))
+        .map_or_else(|e| e.kind() != ErrorKind::NotFound, |mut runs| runs.next().is_some());
+    let mut log = root.join(LEDGER_FILE).into_os_string();
+    log.push("-wal");
+    unsettled || std::fs::symlink_metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
 fn io(path: &Path, what: &str, error: &std::io::Error) -> Refusal {
     Refusal::new(
         Code::UnsafePath,

@@ -26,7 +26,7 @@ pub struct CreateError {
     pub detail: String,
 }
 
-fn failed<E: std::fmt::Display>(step: &'static str) -> impl Fn(E) -> CreateError {
+pub(super) fn failed<E: std::fmt::Display>(step: &'static str) -> impl Fn(E) -> CreateError {
     move |e| CreateError { step, detail: e.to_string() }
 }
 

@@ -7,7 +7,7 @@ use super::evidence::Mounts;
 use super::init::{Init, gate};
 use super::output::Drain;
 use super::record::Recorder;
-use super::{cgroup, sweep, sys, verify};
+use super::{cgroup, rootfs, sweep, sys, verify};
 use crate::domain::job::{FORMAT, JOB_FILE, Job};
 use crate::domain::outcome::{Ending, Evidence, Forced};
 use crate::domain::record::{self, Record};
@@ -183,26 +183,27 @@ impl<'a> Live<'a> {
             .map_err(|e| Failure::new("output", e))?;
 
         let own = Namespaces::of("self").map_err(|e| Failure::new("namespaces", e))?;
-        let spec = oci::spec(job).map_err(|e| Failure::new("spec", e))?;
+        let spec = oci::spec(job, &rootfs::path(dir)).map_err(|e| Failure::new("spec", e))?;
         // Each stage runs its own code; letting go in between keeps the sum of them from being resident.
         sys::release_code_pages();
         let created = groups
             .enter()
             .map_err(|e| Failure::new("cgroup", e))
             .and_then(|()| Ok(own_mounts(dir)?))
-            .and_then(|()| {
+            .and_then(|()| Ok(rootfs::stack(dir, &job.bundle.lower, &job.profile)?))
+            .and_then(|root| {
                 let id = job.container_id.as_str();
                 fault::reach("create", Side::Before, run).map_err(|e| Failure::new("create", e))?;
                 let mut container = Container::create(id, dir, &spec, init, stdio)?;
                 // Init goes on to the gate and waits there; the command does not run yet.
                 container.start()?;
                 fault::reach("create", Side::After, run).map_err(|e| Failure::new("create", e))?;
-                Ok(container)
+                Ok((container, root))
             });
         // Back out whatever happened: cleanup must see the cgroups, and must not find itself in them.
         setns(own.mounts.as_fd(), CloneFlags::CLONE_NEWNS).map_err(|e| Failure::new("namespaces", e))?;
         groups.leave().map_err(|e| Failure::new("cgroup", e))?;
-        let container = created?;
+        let (container, root) = created?;
         drop(theirs);
         sys::release_code_pages();
 
@@ -218,7 +219,7 @@ impl<'a> Live<'a> {
         wait_until_ready(&ours, &triggers)?;
         reached?;
         let mismatches =
-            verify::effective(pid, &job.profile, groups).map_err(|e| Failure::new("verify", e))?;
+            verify::effective(pid, &job.profile, groups, &root).map_err(|e| Failure::new("verify", e))?;
         if !mismatches.is_empty() {
             let all: Vec<String> = mismatches.iter().map(ToString::to_string).collect();
             return Err(Failure::Start { stage: "verify".into(), detail: all.join("; "), mismatch: true });

@@ -11,6 +11,7 @@ mod init;
 mod life;
 mod output;
 mod record;
+mod rootfs;
 mod sweep;
 mod sys;
 mod verify;

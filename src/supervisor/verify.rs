@@ -1,8 +1,10 @@
 //! The effective configuration of a very container, read from the kernel at the gate (PRF.4).
 
 use super::cgroup::Groups;
+use super::rootfs::{self, Root};
 use crate::domain::profile::{Control, Profile, SCRATCH, SOURCE, WORK};
 use std::fs;
+use std::path::Path;
 
 /// One control that is not as the profile demands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +39,8 @@ pub struct Shown {
     pub namespaces: Vec<(String, String)>,
     /// The same of the supervisor.
     pub own_namespaces: Vec<(String, String)>,
+    /// What its root directory is.
+    pub root: Root,
 }
 
 const NAMESPACES: [&str; 6] = ["pid", "ipc", "uts", "net", "cgroup", "mnt"];
@@ -64,12 +68,13 @@ impl Shown {
             cgroup: file("cgroup")?,
             namespaces: links(&pid.to_string())?,
             own_namespaces: links("self")?,
+            root: Root::of(Path::new(&format!("/proc/{pid}/root")), 0)?,
         })
     }
 }
 
-/// Compares what is shown with the profile; empty means equal.
-pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) -> Vec<Mismatch> {
+/// Compares what is shown with the profile and with the root that was mounted; empty means equal.
+pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)], root: &Root) -> Vec<Mismatch> {
     let mut out = Vec::new();
     let mut expect = |control, expected: String, observed: String| {
         if expected != observed {
@@ -140,7 +145,16 @@ pub fn compare(shown: &Shown, profile: &Profile, groups: &[(String, String)]) ->
     ] {
         expect(control, read_only.to_string(), has_option(&shown.mountinfo, point, "ro").to_string());
     }
-    for point in [WORK, SCRATCH] {
+    // The very image: no other file system has this device number while this one is mounted.
+    let id = |root: &Root| format!("root directory {} of device {:#x}", root.inode, root.device);
+    expect(Control::ReadonlyImage, id(root), id(&shown.root));
+    if root.layers > 1 {
+        expect(Control::ReadonlyImage, rootfs::lower(root.layers), lower(&shown.mountinfo));
+        let upper = super_options(&shown.mountinfo, "/").split(',').any(|o| o.starts_with("upperdir="));
+        expect(Control::ReadonlyImage, rootfs::is_written(profile).to_string(), upper.to_string());
+    }
+    expect(Control::ReadonlyImage, "nosuid".into(), nosuid(&shown.mountinfo));
+    for point in ["/", WORK, SCRATCH] {
         expect(
             Control::Devices,
             profile.deny_devices.to_string(),
@@ -189,6 +203,21 @@ fn has_option(mountinfo: &str, point: &str, option: &str) -> bool {
         .is_some_and(|options| options.split(',').any(|o| o == option))
 }
 
+fn nosuid(mountinfo: &str) -> String {
+    if has_option(mountinfo, "/", "nosuid") { "nosuid" } else { "suid" }.to_owned()
+}
+
+/// The lower directories of the overlay on `/`. Kernels show each by itself or all together.
+fn lower(mountinfo: &str) -> String {
+    let is_overlay = line_of(mountinfo, "/")
+        .and_then(|l| l.split(" - ").nth(1))
+        .is_some_and(|l| l.starts_with("overlay "));
+    let values = super_options(mountinfo, "/")
+        .split(',')
+        .filter_map(|o| o.strip_prefix("lowerdir=").or_else(|| o.strip_prefix("lowerdir+=")));
+    if is_overlay { values.collect::<Vec<_>>().join(":") } else { "no overlay".to_owned() }
+}
+
 fn super_options<'a>(mountinfo: &'a str, point: &str) -> &'a str {
     line_of(mountinfo, point).and_then(|l| l.rsplit(' ').next()).unwrap_or("")
 }
@@ -197,8 +226,13 @@ fn super_options<'a>(mountinfo: &'a str, point: &str) -> &'a str {
 ///
 /// # Errors
 /// The system's error when the process cannot be read: it is gone.
-pub fn effective(pid: i32, profile: &Profile, groups: &Groups) -> std::io::Result<Vec<Mismatch>> {
-    Ok(compare(&Shown::read(pid)?, profile, &groups.membership()))
+pub fn effective(
+    pid: i32,
+    profile: &Profile,
+    groups: &Groups,
+    root: &Root,
+) -> std::io::Result<Vec<Mismatch>> {
+    Ok(compare(&Shown::read(pid)?, profile, &groups.membership(), root))
 }
 
 #[cfg(test)]
@@ -219,14 +253,19 @@ mod tests {
             limits: "Max open files   64   64   files\nMax file size   1048576   1048576   bytes\n\
                      Max core file size   0   0   bytes\n"
                 .into(),
-            mountinfo: "1 0 0:1 / / ro,relatime - ext4 a rw\n2 1 0:1 / /source ro,nosuid,nodev - ext4 a rw\n\
+            mountinfo: "1 0 0:1 / / ro,nosuid,nodev,relatime - overlay overlay ro,lowerdir=0:1:2,xino=off\n2 1 0:1 / /source ro,nosuid,nodev - ext4 a rw\n\
                         3 1 0:2 / /work rw,nosuid,nodev - tmpfs tmpfs rw,size=32768k,nr_inodes=4096,uid=65532\n\
                         4 1 0:3 / /tmp rw,nosuid,nodev - tmpfs tmpfs rw,size=16384k,nr_inodes=1024,uid=65532\n"
                 .into(),
             cgroup: "4:memory:/sal-x\n3:pids:/sal-x\n".into(),
             namespaces: links(1),
             own_namespaces: links(2),
+            root: Root { layers: 0, ..root() },
         }
+    }
+
+    fn root() -> Root {
+        Root { device: 0x2a, inode: 2, layers: 3 }
     }
 
     fn groups() -> Vec<(String, String)> {
@@ -235,13 +274,13 @@ mod tests {
 
     #[test]
     fn prf4_the_profile_itself_has_no_mismatch() {
-        assert_eq!(compare(&shown(), &Profile::fixed(), &groups()), Vec::new());
+        assert_eq!(compare(&shown(), &Profile::fixed(), &groups(), &root()), Vec::new());
     }
 
     #[test]
     fn prf4_each_deviation_is_named() {
         type Change = (Control, fn(&mut Shown));
-        let changes: [Change; 11] = [
+        let changes: [Change; 18] = [
             (Control::Identity, |s| s.status = s.status.replace("Groups:\t ", "Groups:\t0")),
             (Control::Capabilities, |s| {
                 s.status = s.status.replace("CapAmb:\t0000000000000000", "CapAmb:\t0000000000002000")
@@ -254,12 +293,21 @@ mod tests {
             (Control::WorkInodes, |s| s.mountinfo = s.mountinfo.replace("nr_inodes=4096", "nr_inodes=4097")),
             (Control::ScratchBytes, |s| s.mountinfo = s.mountinfo.replace("16384k", "16388k")),
             (Control::Pids, |s| s.cgroup = s.cgroup.replace("pids:/sal-x", "pids:/")),
+            (Control::ReadonlyImage, |s| s.root.device += 1),
+            (Control::ReadonlyImage, |s| s.root.inode += 1),
+            (Control::ReadonlyImage, |s| s.mountinfo = s.mountinfo.replace("=0:1:2", "=0:1")),
+            (Control::ReadonlyImage, |s| s.mountinfo = s.mountinfo.replace("overlay overlay", "ext4 a")),
+            (Control::ReadonlyImage, |s| {
+                s.mountinfo = s.mountinfo.replace("ro,lower", "rw,upperdir=u,lower")
+            }),
+            (Control::ReadonlyImage, |s| s.mountinfo = s.mountinfo.replace("/ / ro,nosuid", "/ / ro")),
+            (Control::Devices, |s| s.mountinfo = s.mountinfo.replace("nodev,relatime", "relatime")),
             (Control::Network, |s| s.own_namespaces = s.namespaces.clone()),
         ];
         for (control, change) in changes {
             let mut shown = shown();
             change(&mut shown);
-            let found = compare(&shown, &Profile::fixed(), &groups());
+            let found = compare(&shown, &Profile::fixed(), &groups(), &root());
             assert!(found.iter().any(|m| m.control == control), "{control:?}: {found:?}");
         }
     }

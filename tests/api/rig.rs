@@ -69,11 +69,12 @@ impl Rig {
         let scripted = Scripted::new();
         let pin = ImagePin {
             reference: "example.invalid/node@sha256:0".into(),
+            index: None,
             manifest: Digest::of(b"manifest"),
             config: Digest::of(b"config"),
             diff_ids: vec![],
         };
-        let bundle = Bundle { pin, rootfs: "/nowhere".into(), etc: "/nowhere".into() };
+        let bundle = Bundle { pin, lower: vec!["/nowhere".into()], etc: "/nowhere".into() };
         let backend =
             Backend { executor: Arc::new(scripted.clone()), bundle, probe: "/proc/self/exe".into() };
         let opened = Opened::open(&state).await.unwrap();

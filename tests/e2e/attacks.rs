@@ -74,7 +74,7 @@ fn plant(rootfs: &Path, links: &[(&str, &str)]) {
 fn a4(host: &Host) {
     let before = canary();
     let bench = Bench::new(|dir| own_bundle(host.image, dir));
-    let rootfs = &bench.backend.bundle.rootfs;
+    let rootfs = &bench.backend.bundle.lower[0];
     let no_fresh_dev = with(|p| p.deny_devices = false);
 
     // The links of the CVEs: with the control the container's /dev holds none of them.

@@ -50,7 +50,7 @@ fn killed_supervisor() {
 fn no_shell() {
     let bench = Bench::new(|dir| {
         let bundle = own_bundle(Image::Musl, dir);
-        std::fs::remove_file(bundle.rootfs.join("bin/sh")).unwrap();
+        std::fs::remove_file(bundle.lower[0].join("bin/sh")).unwrap();
         bundle
     });
     let seen = bench.run(&Profile::fixed(), "true");

@@ -28,9 +28,13 @@ pub fn bundle(image: Image) -> Bundle {
 pub fn own_bundle(image: Image, dir: &Path) -> Bundle {
     let mut bundle = bundle(image);
     let rootfs = dir.join("rootfs");
-    let done = Command::new("cp").arg("-a").arg(&bundle.rootfs).arg(&rootfs).status().unwrap();
-    assert!(done.success());
-    bundle.rootfs = rootfs;
+    std::fs::create_dir(&rootfs).unwrap();
+    // Lowest first. Neither recipe has a layer that removes anything of another.
+    for layer in bundle.lower.iter().rev() {
+        let done = Command::new("cp").arg("-aT").arg(layer).arg(&rootfs).status().unwrap();
+        assert!(done.success());
+    }
+    bundle.lower = vec![rootfs];
     bundle
 }
 

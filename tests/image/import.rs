@@ -212,17 +212,19 @@ fn img2_two_imports_at_once_give_one_image() {
 fn img2_what_a_killed_import_left_is_not_an_image_and_is_swept() {
     let case = Case::new();
     let layout = case.layout(&[base()]);
-    let left = case.store.dir().join("tmp/left/bundle/rootfs");
-    let half = case.store.dir().join("bundles").join(layout.manifest.hex()).join("rootfs/half");
+    let left = case.store.dir().join("tmp/left/bundle/top");
+    let half = case.store.dir().join("bundles").join(layout.manifest.hex()).join("top/half");
     std::fs::create_dir_all(&left).unwrap();
     std::fs::create_dir_all(&half).unwrap();
     std::fs::write(case.store.dir().join("tmp/file"), "").unwrap();
+    let layer = case.store.dir().join("layers").join(Digest::of(b"layer").hex());
+    std::fs::create_dir_all(layer.join("fs")).unwrap();
     let orphan = blob_path(case.store.dir(), &Digest::of(b"orphan"));
     std::fs::write(&orphan, "orphan").unwrap();
     let reference = Reference::pinned("localhost/test/image", layout.manifest.clone()).unwrap();
     assert!(matches!(case.store.bundle(&reference), Err(ImageError::NotFound { .. })));
     let record = case.store.import_layout(&layout.dir, None).unwrap();
     assert!(!left.exists() && !half.exists() && !case.store.dir().join("tmp/file").exists());
-    assert!(!orphan.exists());
+    assert!(!orphan.exists() && !layer.exists());
     assert!(case.store.verify(&record.reference().unwrap()).unwrap().is_sound());
 }

@@ -5,7 +5,10 @@
 mod oci_layout;
 
 mod case;
+mod gc;
+mod hostile;
 mod import;
+mod layers;
 mod layout;
 mod store;
 mod unpack;

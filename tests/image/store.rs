@@ -50,7 +50,7 @@ fn img2_verify_finds_every_kind_of_change_and_check_the_ones_near_the_top() {
         vec![file("opt/d/a", "1"), file("opt/d/b", "1"), file("opt/d/c", "1"), symlink("opt/d/l", "a")];
     let record = case.import(extra).unwrap();
     let reference = record.reference().unwrap();
-    let below = case.rootfs(&record).join("opt/d");
+    let below = case.layer(&record, 1).join("opt/d");
     std::fs::write(below.join("a"), "2").unwrap();
     std::fs::remove_file(below.join("b")).unwrap();
     std::fs::set_permissions(below.join("c"), std::fs::Permissions::from_mode(0o4755)).unwrap();
@@ -62,20 +62,23 @@ fn img2_verify_finds_every_kind_of_change_and_check_the_ones_near_the_top() {
     let found: Vec<_> = report.differences.iter().map(|d| format!("{} {}", d.what, d.problem)).collect();
     assert_eq!(report.differences.len(), 6, "{found:?}");
     for expected in [
-        "rootfs/opt/d/a has other content",
-        "rootfs/opt/d/b is missing",
-        "rootfs/opt/d/c has mode 4755, was 644",
-        "rootfs/opt/d/l leads elsewhere",
-        "rootfs/opt/d/new was not in the image",
+        "fs/opt/d/a has other content",
+        "fs/opt/d/b is missing",
+        "fs/opt/d/c has mode 4755, was 644",
+        "fs/opt/d/l leads elsewhere",
+        "fs/opt/d/new was not in the image",
     ] {
-        assert!(found.iter().any(|f| f == expected), "{expected}: {found:?}");
+        assert!(
+            found.iter().any(|f| f.starts_with("layers/") && f.ends_with(expected)),
+            "{expected}: {found:?}"
+        );
     }
     assert!(found[0].starts_with(record.pin.config.as_str()));
     assert!(matches!(case.store.check(&reference), Err(ImageError::BlobDigest { .. })));
     flip(case.store.dir(), &record.pin.config);
     // Documented: the cheap check does not see that far down.
     case.store.check(&reference).unwrap();
-    std::fs::write(case.rootfs(&record).join("added"), "").unwrap();
+    std::fs::write(case.layer(&record, 0).join("added"), "").unwrap();
     let error = case.store.check(&reference).unwrap_err();
     assert!(matches!(error, ImageError::Changed { .. }), "{error}");
 }
@@ -83,8 +86,8 @@ fn img2_verify_finds_every_kind_of_change_and_check_the_ones_near_the_top() {
 #[test]
 fn img2_the_list_of_differences_is_bounded() {
     let case = Case::new();
-    let reference = case.import(vec![dir("opt/")]).unwrap().reference().unwrap();
-    let opt = case.store.bundle(&reference).unwrap().rootfs.join("opt");
+    let record = case.import(vec![dir("opt/")]).unwrap();
+    let (reference, opt) = (record.reference().unwrap(), case.layer(&record, 1).join("opt"));
     for i in 0..150 {
         std::fs::write(opt.join(i.to_string()), "").unwrap();
     }
@@ -126,8 +129,8 @@ fn img2_a_record_of_a_newer_format_is_refused_by_name() {
     let case = Case::new();
     let record = case.import(Vec::new()).unwrap();
     let path = case.store.dir().join("images").join(format!("{}.json", record.pin.manifest.hex()));
-    let text = std::fs::read_to_string(&path).unwrap().replacen("\"format\": 1", "\"format\": 2", 1);
+    let text = std::fs::read_to_string(&path).unwrap().replacen("\"format\": 2", "\"format\": 3", 1);
     std::fs::write(&path, text).unwrap();
     let error = case.store.list().unwrap_err().to_string();
-    assert!(error.contains("format 2") && error.contains(path.to_str().unwrap()), "{error}");
+    assert!(error.contains("format 3") && error.contains(path.to_str().unwrap()), "{error}");
 }

@@ -62,11 +62,13 @@ impl World {
     pub fn backend(&self) -> Backend {
         let pin = ImagePin {
             reference: "example/node@sha256:0".into(),
+            index: None,
             manifest: Digest::of(b"m"),
             config: Digest::of(b"c"),
             diff_ids: vec![],
         };
-        let bundle = Bundle { pin, rootfs: "/nonexistent/rootfs".into(), etc: "/nonexistent/etc".into() };
+        let bundle =
+            Bundle { pin, lower: vec!["/nonexistent/rootfs".into()], etc: "/nonexistent/etc".into() };
         Backend { executor: Arc::new(self.exec.clone()), bundle, probe: "/nonexistent/sal".into() }
     }
 

@@ -18,14 +18,17 @@ pub(crate) struct Ls {
 #[derive(Debug, Serialize)]
 struct Images {
     images: Vec<View>,
+    /// Bytes on disk of all images together.
+    disk: u64,
 }
 
 impl Ls {
     /// Lists the images.
     pub(crate) fn run(self, out: Output) -> Done {
         let store = store::open(&self.store)?;
-        let images = store.list()?.into_iter().map(|image| View::of(image, &store));
-        let all = Images { images: images.collect::<Result<_, _>>()? };
+        let (usage, disk) = store.usage()?;
+        let images = store.list()?.into_iter().map(|image| View::with(image, &store, &usage));
+        let all = Images { images: images.collect::<Result<_, _>>()?, disk };
         out.either(&all, |all| Text::default().lines(&all.images, View::brief))?;
         Ok(ExitCode::SUCCESS)
     }

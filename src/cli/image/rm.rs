@@ -1,6 +1,6 @@
 //! `sal image rm`: removes an image from the store.
 
-use super::{store, view};
+use super::{store, users, view};
 use crate::cli::args::ImageStore;
 use crate::cli::failure::{Done, Failure};
 use crate::cli::output::{Output, Text};
@@ -16,7 +16,7 @@ pub(crate) struct Rm {
     /// The image: NAME@DIGEST, a manifest digest, or at least 12 of its digits
     #[arg(value_name = "REF")]
     image: String,
-    /// Remove it even if it is the default
+    /// Remove it even if it is the default; one that a service or run uses stays
     #[arg(long)]
     force: bool,
 }
@@ -24,10 +24,12 @@ pub(crate) struct Rm {
 #[derive(Debug, Serialize)]
 struct Answer {
     removed: String,
+    /// Bytes on disk that were given back.
+    freed: u64,
 }
 
 impl Rm {
-    /// Removes the image with its bundle and the blobs that no other image has.
+    /// Removes the image with its bundle, and the layers and blobs that no other image has.
     pub(crate) fn run(self, out: Output) -> Done {
         let store = store::open(&self.store)?;
         let image = store.find(&self.image)?;
@@ -39,9 +41,14 @@ impl Rm {
                 "set another with `sal image default REF` first, or repeat with --force",
             )));
         }
-        store.remove(&reference)?;
-        let answer = Answer { removed: reference.to_string() };
-        out.either(&answer, |answer| Text::default().field("removed", &answer.removed))?;
+        store.forget_uses(&users::busy)?;
+        let freed = store.remove(&reference)?;
+        let answer = Answer { removed: reference.to_string(), freed };
+        out.either(&answer, |answer| {
+            Text::default()
+                .field("removed", &answer.removed)
+                .field("freed", format_args!("{} bytes", answer.freed))
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -52,7 +52,7 @@ pub(super) async fn assemble(
     };
     let state = opened.state().root().to_owned();
     let backend = match options.executor {
-        ExecutorKind::Oci => Some(native(options, opened.state().runs()).await?),
+        ExecutorKind::Oci => Some(native(options, &state, opened.state().runs()).await?),
         ExecutorKind::Docker | ExecutorKind::None => None,
     };
     let recovered = opened.choose(backend.clone(), workspaces)?.recover().await?;
@@ -67,9 +67,10 @@ pub(super) async fn assemble(
 }
 
 /// The native executor with the image that the operator pinned, checked.
-async fn native(options: &Options, runs: PathBuf) -> Result<Backend, Refusal> {
+async fn native(options: &Options, state: &Path, runs: PathBuf) -> Result<Backend, Refusal> {
     let (dir, asked) = (options.image_store.clone(), options.image.clone());
-    let bundle = off_thread(move || bundle(&dir, asked.as_deref())).await?;
+    let (state, left) = (state.to_owned(), runs.clone());
+    let bundle = off_thread(move || bundle(&dir, asked.as_deref(), &state, &left)).await?;
     let probe = std::env::current_exe().map_err(|e| {
         Refusal::new(Code::Host, format!("our own executable cannot be found: {e}"), "mount /proc")
     })?;
@@ -81,7 +82,8 @@ async fn native(options: &Options, runs: PathBuf) -> Result<Backend, Refusal> {
     Ok(Backend { executor: Arc::new(executor), bundle, probe })
 }
 
-fn bundle(store: &Path, asked: Option<&str>) -> Result<Bundle, Refusal> {
+/// The image, marked as used by `state`, whose unsettled runs lie in `runs`.
+fn bundle(store: &Path, asked: Option<&str>, state: &Path, runs: &Path) -> Result<Bundle, Refusal> {
     let store = Store::open(store)?;
     let reference = match asked {
         Some(text) => Reference::parse(text).map_err(ImageError::from)?,
@@ -90,6 +92,10 @@ fn bundle(store: &Path, asked: Option<&str>) -> Result<Bundle, Refusal> {
             None => shipped_in(&store)?,
         },
     };
+    // Marked before it is looked at, so that nobody removes it in between. Without unsettled runs nothing
+    // here needs an image of before.
+    let alone = std::fs::read_dir(runs).is_ok_and(|mut runs| runs.next().is_none());
+    store.mark(state, &reference, alone)?;
     store.check(&reference)?;
     Ok(store.bundle(&reference)?)
 }
