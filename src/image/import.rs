@@ -45,10 +45,10 @@ impl Store {
     /// As [`Store::import_layout`].
     pub(super) fn admit(&self, resolved: &Resolved, blobs: &dyn Blobs) -> Result<ImageRecord, ImageError> {
         let _lock = self.lock(FlockOperation::LockExclusive)?;
+        self.sweep()?;
         if let Some(record) = self.record(&resolved.manifest.digest)? {
             return self.admit_again(resolved, blobs, record);
         }
-        self.sweep()?;
         let records = self.list()?;
         let kept: HashSet<Digest> = records.iter().flat_map(|r| &r.blobs).map(|b| b.digest.clone()).collect();
         let layers: Vec<StoredLayer> = records.into_iter().flat_map(|r| r.layers).collect();

@@ -71,8 +71,7 @@ pub fn stack(dir: &Path, layers: &[PathBuf], profile: &Profile) -> Result<Root, 
         let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
         mount(none, &to, none, flags, none).map_err(failed("remount the image"))?;
     } else {
-        // mount(2) takes one page of options, so layers are named by short links. A command that reads
-        // its mount table then learns no path of the host either.
+        // mount(2) takes one page of options, so layers are named by short links.
         let links = dir.join("lower");
         std::fs::create_dir(&links).map_err(failed("make the directory of layers"))?;
         for (i, layer) in layers.iter().enumerate() {

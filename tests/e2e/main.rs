@@ -14,6 +14,7 @@ mod disk;
 mod document;
 mod host;
 mod names;
+mod image;
 mod negatives;
 mod packages;
 mod review;
@@ -36,6 +37,7 @@ fn main() {
     let mut trials = Vec::new();
     for (image, host) in Image::ALL.into_iter().zip(&hosts) {
         for cases in [packages::CASES, commands::CASES, attacks::CASES, cases::CASES, names::CASES] {
+        for cases in [packages::CASES, commands::CASES, attacks::CASES, image::EACH] {
             for (name, case) in cases {
                 let host = Arc::clone(host);
                 trials.push(trial(format!("{name}::{}", image.name()), move || {
@@ -53,6 +55,7 @@ fn main() {
         document::CASES,
         disk::CASES,
         review::CASES,
+        image::CASES,
         negatives::CASES,
     ] {
         for (name, case) in cases {

@@ -5,6 +5,7 @@
 mod oci_layout;
 
 mod case;
+mod crash;
 mod gc;
 mod hostile;
 mod import;
