@@ -129,7 +129,13 @@ fn img1_listing_and_removing_images() {
     for internal in ["seals", "tree", "blobs", "format"] {
         assert!(shown.get(internal).is_none() && imported.get(internal).is_none(), "{internal}: {shown}");
     }
+    assert!(shown["disk"]["own"].as_u64().unwrap() > 0 && shown["disk"]["shared"] == 0, "{shown}");
+    assert_eq!(listed["disk"], shown["disk"]["own"]);
+    assert_eq!((&shown["layered"], &shown["used_by"]), (&true.into(), &serde_json::json!([])));
+    let all = json(&["verify"]);
+    assert_eq!((&all["sound"], &all["reference"]), (&true.into(), &Value::Null), "{all}");
     json(&["default", &reference]);
+    assert_eq!(json(&["gc", "--unused"])["removed"], serde_json::json!([]), "the default was collected");
     assert_eq!(json(&["ls"])["images"][0]["default"], true);
     let refused = json(&["rm", &reference]);
     assert_eq!(refused["error"]["code"], "forbidden");

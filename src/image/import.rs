@@ -54,22 +54,27 @@ impl Store {
         let layers: Vec<StoredLayer> = records.into_iter().flat_map(|r| r.layers).collect();
         let stage = Stage::make(self.dir())?;
         let mut taken = HashSet::new();
-        let mut take = |blob: &Blob| -> Result<PathBuf, ImageError> {
-            let (here, staged) = (kept.contains(&blob.digest), blob.path(stage.path()));
-            match (taken.insert(blob.digest.clone()), here) {
-                (true, true) => blobs.recheck(blob)?,
-                (true, false) => blobs.fetch(blob, &staged)?,
-                (false, _) => {}
+        let mut take = |blob: &Blob, read: bool| -> Result<PathBuf, ImageError> {
+            let staged = blob.path(stage.path());
+            if taken.insert(blob.digest.clone()) {
+                let here = kept.contains(&blob.digest);
+                if here {
+                    blobs.recheck(blob)?;
+                }
+                // One that is here and was damaged is mended if it is to be read.
+                if !here || (read && blob.verify(self.dir()).is_err()) {
+                    blobs.fetch(blob, &staged)?;
+                }
             }
-            Ok(if here { blob.path(self.dir()) } else { staged })
+            Ok(if staged.exists() { staged } else { blob.path(self.dir()) })
         };
         // The short documents first: they were read already, and a source that has changed says so here.
         for blob in resolved.blobs().take(resolved.documents()) {
-            take(blob)?;
+            take(blob, true)?;
         }
-        let made = self.unpack(&stage, resolved, &layers, &mut take)?;
+        let made = self.unpack(&stage, resolved, &layers, &mut |blob| take(blob, true))?;
         // A layer that was known needs no unpacking, but its blob belongs to the image all the same.
-        resolved.blobs().try_for_each(|blob| take(blob).map(drop))?;
+        resolved.blobs().try_for_each(|blob| take(blob, false).map(drop))?;
         self.publish(&stage, resolved, made)
     }
 

@@ -10,6 +10,7 @@ use super::store::{Lock, Store, read_bounded};
 use crate::domain::digest::Digest;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// Format version of [`Use`].
@@ -34,8 +35,16 @@ impl Store {
     /// # Errors
     /// [`ImageError::NotFound`], or that of writing the mark.
     pub fn mark(&self, state: &Path, reference: &Reference, alone: bool) -> Result<(), ImageError> {
-        let _lock = self.lock_uses()?;
         let manifest = self.inspect(reference)?.pin.manifest;
+        let _lock = match self.lock_uses() {
+            // Nobody removes an image by way of a mount that is read-only.
+            Err(ImageError::Io { source, .. }) if source.kind() == ErrorKind::ReadOnlyFilesystem => {
+                return Ok(());
+            }
+            other => other?,
+        };
+        // Looked up again: it may have been removed while this waited.
+        self.inspect(reference)?;
         if alone {
             self.drop_uses(|used| used.state == state && used.manifest != manifest)?;
         }

@@ -13,8 +13,8 @@ mod commands;
 mod disk;
 mod document;
 mod host;
-mod names;
 mod image;
+mod names;
 mod negatives;
 mod packages;
 mod review;
@@ -36,8 +36,9 @@ fn main() {
     let hosts: Vec<Arc<Mutex<Option<Host>>>> = Image::ALL.iter().map(|_| Arc::default()).collect();
     let mut trials = Vec::new();
     for (image, host) in Image::ALL.into_iter().zip(&hosts) {
-        for cases in [packages::CASES, commands::CASES, attacks::CASES, cases::CASES, names::CASES] {
-        for cases in [packages::CASES, commands::CASES, attacks::CASES, image::EACH] {
+        for cases in
+            [packages::CASES, commands::CASES, attacks::CASES, cases::CASES, names::CASES, image::EACH]
+        {
             for (name, case) in cases {
                 let host = Arc::clone(host);
                 trials.push(trial(format!("{name}::{}", image.name()), move || {

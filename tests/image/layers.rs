@@ -2,7 +2,7 @@
 
 use crate::case::{Case, assert_nothing_left, files_below};
 use crate::oci_layout::{
-    Item, LayerBlob, archive, base, dir, file, hardlink, layer, make, make_of, program, symlink,
+    Item, LayerBlob, archive, base, dir, file, flip, hardlink, layer, make, make_of, program, symlink,
 };
 use salaam::domain::digest::Digest;
 use salaam::image::{ImageError, Limits, Store};
@@ -222,6 +222,22 @@ fn img2_a_changed_layer_is_not_shared() {
     assert!(matches!(error, ImageError::Changed { .. }), "{error}");
     assert!(error.to_string().contains("fs was changed"), "{error}");
     assert_eq!(case.store.list().unwrap().len(), 1);
+}
+
+#[test]
+fn img2_a_damaged_blob_that_must_be_read_is_fetched_again() {
+    let case = Case::new();
+    let record = case.import(vec![file("a", "1")]).unwrap();
+    let upper = record.blobs.last().unwrap().digest.clone();
+    flip(case.store.dir(), &upper);
+    assert!(!case.store.verify_all().unwrap().is_sound());
+    // The same layer on another base: another chain, the same blob.
+    let mut other = base();
+    other.push(file("b", "1"));
+    let second = case.tmp.path().join("second");
+    make(&second, "localhost/second", &[other, vec![file("a", "1")]]);
+    case.store.import_layout(&second, None).unwrap();
+    assert!(case.store.verify_all().unwrap().is_sound());
 }
 
 #[test]
