@@ -28,14 +28,15 @@ pub(super) fn usable(stage: &Path) -> Result<bool, ImageError> {
     let dir = stage.join("trial");
     let lower = dir.join("lower");
     let upper = dir.join("upper");
-    for path in [&lower, &upper] {
+    for path in [&lower.join("x"), &upper] {
         std::fs::create_dir_all(path).map_err(ImageError::io("create", path))?;
     }
     let tried = match stacked(&dir.join("mount"), &[lower], &upper) {
         Ok(root) => {
-            // A whiteout is a device node, which not every file system takes.
-            let made = rustix::fs::mkdirat(&root, "x", Mode::from_raw_mode(0o700))
-                .and_then(|()| rustix::fs::unlinkat(&root, "x", rustix::fs::AtFlags::REMOVEDIR));
+            // Leaves a whiteout, then an opaque directory: a device node and an attribute, which not every
+            // file system takes.
+            let made = rustix::fs::unlinkat(&root, "x", rustix::fs::AtFlags::REMOVEDIR)
+                .and_then(|()| rustix::fs::mkdirat(&root, "x", Mode::from_raw_mode(0o700)));
             made.is_ok() && initial_user_namespace()
         }
         Err(_) => false,

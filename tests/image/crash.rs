@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 const SAL: &str = env!("CARGO_BIN_EXE_sal");
 /// Instants at which an import is killed, spread over its time.
-const KILLS: u32 = 24;
+const KILLS: u32 = 16;
 
 /// Three layers that take an import through each of its steps: new files, copied-up directories,
 /// whiteouts, links across layers, mount points.
@@ -125,6 +125,25 @@ fn img2_an_import_without_space_says_so_and_leaves_nothing() {
         let done = in_own_mounts(&script, &point, &layout.dir);
         assert!(done.status.success(), "{limit}: {}", String::from_utf8_lossy(&done.stdout));
     }
+}
+
+#[test]
+fn img4_a_store_that_lies_on_an_overlay_is_unpacked_flat() {
+    let case = Case::new();
+    let layout = case.layout(&layers());
+    let point = case.tmp.path().join("overlay");
+    std::fs::create_dir(&point).unwrap();
+    let script = "
+        mount -t tmpfs tmpfs \"$1\" && cd \"$1\" && mkdir -m 700 lower upper work root && chmod 700 root
+        mount -t overlay -o lowerdir=lower,upperdir=upper,workdir=work overlay root
+        store=$1/root/images
+        \"$3\" image import \"$2\" --image-store \"$store\" --json | grep '\"layered\":false'
+        \"$3\" image verify --image-store \"$store\"
+        test -d \"$store\"/bundles/*/rootfs/usr/lib/60
+        test ! -e \"$store\"/bundles/*/rootfs/usr/lib/3
+        test -z \"$(ls -A \"$store/layers\" \"$store/tmp\" | grep -v :)\"";
+    let done = in_own_mounts(script, &point, &layout.dir);
+    assert!(done.status.success(), "{done:?}");
 }
 
 #[test]
