@@ -104,3 +104,34 @@ pub struct Job {
     /// Absolute path of our executable, mounted for probes.
     pub probe: PathBuf,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn img1_an_image_is_its_manifest_config_and_layers_however_it_was_found() {
+        let [manifest, config, layer] = ["m", "c", "l"].map(|t| Digest::of(t.as_bytes()));
+        let pin = ImagePin {
+            reference: "a/b@x".into(),
+            index: None,
+            manifest: manifest.clone(),
+            config: config.clone(),
+            diff_ids: vec![layer.clone()],
+        };
+        let found_otherwise =
+            ImagePin { reference: "c/d@y".into(), index: Some(layer.clone()), ..pin.clone() };
+        assert!(pin.is_same_image(&found_otherwise));
+        for other in [
+            ImagePin { manifest: config.clone(), ..pin.clone() },
+            ImagePin { config: manifest, ..pin.clone() },
+            ImagePin { diff_ids: vec![layer.clone(), layer], ..pin.clone() },
+        ] {
+            assert!(!pin.is_same_image(&other), "{other:?}");
+        }
+        // Rows of a ledger from before the index was kept are read.
+        let mut old = serde_json::to_value(&pin).unwrap();
+        old.as_object_mut().unwrap().remove("index");
+        assert_eq!(serde_json::from_value::<ImagePin>(old).unwrap(), pin);
+    }
+}

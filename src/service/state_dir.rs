@@ -224,4 +224,24 @@ mod tests {
         drop(results);
         assert!(StateDir::lock(&path).is_ok());
     }
+
+    #[test]
+    fn img2_a_state_directory_is_busy_while_it_is_served_or_something_is_unsettled() {
+        let tmp = tempfile::tempdir().unwrap();
+        let root = tmp.path().join("state");
+        assert!(!is_busy(&root), "it is not there");
+        let state = StateDir::lock(&root).unwrap();
+        assert!(is_busy(&root));
+        state.release();
+        assert!(!is_busy(&root));
+        let run = state.runs().join("run-1");
+        std::fs::create_dir(&run).unwrap();
+        assert!(is_busy(&root));
+        std::fs::remove_dir(&run).unwrap();
+        let log = root.join("ledger.db-wal");
+        std::fs::write(&log, "").unwrap();
+        assert!(!is_busy(&root));
+        std::fs::write(&log, "not closed").unwrap();
+        assert!(is_busy(&root));
+    }
 }
