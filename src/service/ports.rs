@@ -5,6 +5,7 @@ use crate::domain::application::{Intent, Survey};
 use crate::domain::change::{Base, TreeChange};
 use crate::domain::diff::Diff;
 use crate::domain::digest::Digest;
+use crate::domain::files::FileContent;
 use crate::domain::files::answer::FileLimits;
 use crate::domain::files::request::Patch;
 use crate::domain::ids::WorkspaceId;
@@ -13,7 +14,6 @@ use crate::domain::refusal::Refusal;
 use crate::domain::session::Excluded;
 use crate::exec::Fut;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// A freshly imported workspace: revision 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,11 +65,11 @@ pub trait WorkspacePort: Send + Sync + 'static {
     /// when the disk fails or the process has no descriptor left.
     fn observe(&self, root: &Path) -> Result<Observation, Refusal>;
 
-    /// Reads `files` of the revision in `root`: of each its published content, or why it is not to be had.
+    /// Reads `files` of the revision in `root`.
     ///
     /// # Errors
     /// `workspace_changed` when `root` itself cannot be opened.
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal>;
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<FileContent>, Refusal>;
 
     /// Plans a patch of the revision `base`, which holds `tree` in `root`. Nothing is written.
     ///

@@ -15,8 +15,8 @@ use super::beneath::{self, Stack};
 use super::observe::ObserveError;
 use super::{contents, published};
 use crate::domain::digest::Digest;
+use crate::domain::files::FileContent;
 use crate::domain::manifest::FileEntry;
-use crate::domain::refusal::Refusal;
 use crate::domain::relpath::RelPath;
 use rustix::fs::{AtFlags, Stat};
 use rustix::io::Errno;
@@ -93,11 +93,7 @@ impl Remembered {
     ///
     /// # Errors
     /// [`ObserveError`] when `root` itself cannot be opened.
-    pub fn read(
-        &self,
-        root: &Path,
-        files: &[FileEntry],
-    ) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, ObserveError> {
+    pub fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<FileContent>, ObserveError> {
         let open = beneath::revision(root).map_err(|errno| ObserveError::of(root, errno))?;
         let mut below = Stack::new(open);
         let known = self.of(root);

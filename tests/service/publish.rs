@@ -5,6 +5,7 @@ use salaam::domain::application::{Event, Intent, Survey};
 use salaam::domain::change::{Base, TreeChange};
 use salaam::domain::diff::Diff;
 use salaam::domain::digest::Digest;
+use salaam::domain::files::FileContent;
 use salaam::domain::files::answer::FileLimits;
 use salaam::domain::files::request::Patch;
 use salaam::domain::ids::{ApplicationId, CallId, WorkspaceId};
@@ -109,7 +110,7 @@ impl WorkspacePort for Meddled {
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
         self.plain.remove(id)
     }
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<FileContent>, Refusal> {
         self.plain.read(root, files)
     }
     fn plan(

@@ -3,6 +3,7 @@
 use crate::domain::application::{Intent, Survey};
 use crate::domain::change::{Base, TreeChange};
 use crate::domain::diff::Diff;
+use crate::domain::files::FileContent;
 use crate::domain::files::answer::FileLimits;
 use crate::domain::files::request::Patch;
 use crate::domain::ids::WorkspaceId;
@@ -16,7 +17,6 @@ use crate::workspace::published;
 use crate::workspace::remembered::Remembered;
 use crate::workspace::store::Store;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 /// How many of the largest revisions are kept in memory, 16 MiB: about as many as are searched by turns.
 const REMEMBERED: u64 = 4;
@@ -66,7 +66,7 @@ impl WorkspacePort for Workspaces {
         ))
     }
 
-    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<Result<Arc<[u8]>, Refusal>>, Refusal> {
+    fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<FileContent>, Refusal> {
         self.remembered.read(root, files).map_err(|e| Refusal::from(&e))
     }
 

@@ -18,9 +18,13 @@ pub use request::Request;
 use super::manifest::{FileEntry, TreeManifest};
 use super::refusal::{Code, Refusal};
 use super::relpath::RelPath;
+use std::sync::Arc;
 
 /// The tool's name.
 pub const NAME: &str = "salaam_files";
+
+/// A file's published content, or why it is not to be had.
+pub type FileContent = Result<Arc<[u8]>, Refusal>;
 
 /// A published revision: what reading operations answer from.
 #[derive(Clone, Copy, Debug)]
