@@ -41,6 +41,8 @@ const WIRING: &[(&str, &[&str])] = &[
     ("src/cli/service/workspaces.rs", &["service::ports", "workspace"]),
     ("src/cli/service/foreground.rs", &["api::routes", "api::server", "api::socket"]),
     ("src/cli/image/default.rs", &["image"]),
+    ("src/cli/image/pull.rs", &["image"]),
+    ("src/cli/image/pulling.rs", &["image"]),
     ("src/cli/image/users.rs", &["service::state_dir"]),
     ("src/cli/image/store.rs", &["image"]),
     ("src/cli/image/view.rs", &["image"]),

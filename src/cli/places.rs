@@ -14,6 +14,14 @@ pub(crate) fn image_store(asked: Option<&Path>) -> Result<PathBuf, Refusal> {
     place(asked, "XDG_DATA_HOME", ".local/share/salaam/images", "salaam/images", "--image-store")
 }
 
+/// Files with logins for registries, in the order in which they are asked: `$REGISTRY_AUTH_FILE`, then
+/// `config.json` in `$DOCKER_CONFIG` or `~/.docker`.
+pub(crate) fn registry_logins() -> Vec<PathBuf> {
+    let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let docker = set("DOCKER_CONFIG").or_else(|| set("HOME").map(|home| home.join(".docker")));
+    set("REGISTRY_AUTH_FILE").into_iter().chain(docker.map(|dir| dir.join("config.json"))).collect()
+}
+
 /// A path that the user gave, independent of the working directory. Symbolic links stay.
 pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Refusal> {
     std::path::absolute(path).map_err(|error| {

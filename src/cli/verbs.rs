@@ -106,7 +106,9 @@ enum Commands {
 
 #[derive(Debug, Subcommand)]
 enum Image {
-    /// Import an OCI image layout
+    /// Pull an image from a registry, by digest
+    Pull(image::pull::Pull),
+    /// Import an OCI image layout or a `docker save` archive
     Import(image::import::Import),
     /// List the images in the store
     Ls(image::ls::Ls),
@@ -152,6 +154,7 @@ impl Sal {
             Verb::Commands(Commands::Cancel(verb)) => verb.run(out),
             Verb::Commands(Commands::Reconcile(verb)) => verb.run(out),
             Verb::Commands(Commands::List(verb)) => verb.run(out),
+            Verb::Image(Image::Pull(verb)) => verb.run(out),
             Verb::Image(Image::Import(verb)) => verb.run(out),
             Verb::Image(Image::Ls(verb)) => verb.run(out),
             Verb::Image(Image::Inspect(verb)) => verb.run(out),

@@ -50,12 +50,28 @@ impl Blob {
             }
             other => other?,
         };
+        let found = |n| std::fs::metadata(&path).map_or(n, |m| m.len());
+        self.receive(file, &path, out).map_err(|error| match error {
+            ImageError::BlobSize { blob, path, expected, found: n } => {
+                ImageError::BlobSize { found: found(n), blob, path, expected }
+            }
+            other => other,
+        })
+    }
+
+    /// Copies it from a stream that is named `path` in errors, checking as it goes.
+    pub fn receive(&self, from: impl Read, path: &Path, out: &mut impl Write) -> Result<(), ImageError> {
         // One byte more than promised is enough to know that there are too many.
         let (found, size) =
-            pump(&mut file.take(self.size.saturating_add(1)), out).map_err(ImageError::io("copy", &path))?;
+            pump(&mut from.take(self.size.saturating_add(1)), out).map_err(ImageError::io("copy", path))?;
+        let path = path.to_owned();
         if size != self.size {
-            let found = std::fs::metadata(&path).map_or(size, |m| m.len());
-            return Err(ImageError::BlobSize { blob: self.digest.clone(), path, expected: self.size, found });
+            return Err(ImageError::BlobSize {
+                blob: self.digest.clone(),
+                path,
+                expected: self.size,
+                found: size,
+            });
         }
         if found == self.digest {
             Ok(())

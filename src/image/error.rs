@@ -140,6 +140,32 @@ pub enum ImageError {
         /// Its unit.
         unit: &'static str,
     },
+    /// A registry could not be reached, refused, or did not send what it should.
+    #[error("{registry}: {problem}")]
+    Registry {
+        /// Its host.
+        registry: String,
+        /// What is wrong.
+        problem: String,
+        /// What to do next.
+        hint: String,
+    },
+    /// A file with logins that cannot be used.
+    #[error("{path}: {problem}; mend it, or log in again with `docker login`")]
+    Logins {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong; nothing of its content.
+        problem: String,
+    },
+    /// A credential helper that did not do its work.
+    #[error("the credential helper {program} {problem}")]
+    Helper {
+        /// The program.
+        program: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// No such image.
     #[error("{store} holds no image {wanted}; import it first")]
     NotFound {
@@ -204,6 +230,14 @@ impl ImageError {
     /// The form that clients see.
     pub fn refusal(&self) -> Refusal {
         let (code, hint) = match self {
+            Self::Registry { hint, .. } => (Code::Image, hint.as_str()),
+            Self::Logins { .. } => {
+                (Code::Invalid, "REGISTRY_AUTH_FILE or DOCKER_CONFIG can name another file")
+            }
+            Self::Helper { .. } => (
+                Code::Image,
+                "see credHelpers and credsStore in ~/.docker/config.json, or put the login in REGISTRY_AUTH_FILE",
+            ),
             Self::Io { .. } => (Code::Internal, "see to the named path, then try again"),
             Self::UnsafeStore { .. } => (Code::UnsafePath, "chmod 0700 the directory or name another"),
             Self::Reference(_) => (Code::Invalid, "write NAME@sha256:<64 hex digits>"),
@@ -230,6 +264,11 @@ impl From<ImageError> for Refusal {
     fn from(error: ImageError) -> Self {
         error.refusal()
     }
+}
+
+/// At most 300 characters of what another program said, none of which can steer a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// Makes path bytes of an image printable and unambiguous: `\` becomes `\\`; bytes that are not

@@ -13,6 +13,8 @@
 //! Everything is written aside under `tmp/` and published by rename; the record is written last, so
 //! an image without one does not exist.
 
+mod archive;
+mod archive_image;
 mod blob;
 mod bundle;
 mod entry;
@@ -27,6 +29,7 @@ mod overlay;
 mod prepare;
 mod record;
 mod reference;
+mod registry;
 mod resolve;
 mod root;
 mod shipped;
@@ -42,6 +45,7 @@ pub use gc::{Freed, Usage};
 pub use limits::Limits;
 pub use record::ImageRecord;
 pub use reference::{BadReference, Reference};
+pub use registry::{Access, Host, Patience, Progress, Pulled, Silent};
 pub use shipped::shipped;
 pub use store::Store;
 pub use uses::Use;

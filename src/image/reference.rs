@@ -75,6 +75,11 @@ impl Reference {
         &self.name
     }
 
+    /// The registry and the repository in it.
+    pub(super) fn parts(&self) -> (&str, &str) {
+        self.name.split_once('/').unwrap_or(("", &self.name))
+    }
+
     /// The tag, which decides nothing.
     pub fn tag(&self) -> Option<&str> {
         self.tag.as_deref()
@@ -157,6 +162,16 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("it is longer than 255 bytes");
     }
     let (domain, path) = name.split_once('/').ok_or("it has no path")?;
+    is_domain(domain)?;
+    if path.split('/').all(is_component) {
+        Ok(())
+    } else {
+        Err("its parts must be lowercase letters and digits, joined by '.', '_', '__' or dashes")
+    }
+}
+
+/// Checks a registry: `HOST` or `HOST:PORT`.
+pub(super) fn is_domain(domain: &str) -> Result<(), &'static str> {
     let (host, port) = match domain.split_once(':') {
         Some((host, port)) => (host, Some(port)),
         None => (domain, None),
@@ -173,11 +188,7 @@ fn check_name(name: &str) -> Result<(), &'static str> {
     if port.is_some_and(|p| p.parse::<u16>().is_err() || !p.bytes().all(|b| b.is_ascii_digit())) {
         return Err("its port is not a number up to 65535");
     }
-    if path.split('/').all(is_component) {
-        Ok(())
-    } else {
-        Err("its parts must be lowercase letters and digits, joined by '.', '_', '__' or dashes")
-    }
+    Ok(())
 }
 
 /// `[a-z0-9]+((\.|_|__|-+)[a-z0-9]+)*`

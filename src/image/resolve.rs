@@ -24,7 +24,25 @@ const REF_NAME: &str = "org.opencontainers.image.ref.name";
 const UNNAMED: &str = "localhost/imported";
 
 /// Gives a document's bytes, which have the digest and size of its descriptor.
-pub(super) type ReadDocument<'a> = &'a dyn Fn(&Blob) -> Result<Vec<u8>, ImageError>;
+pub(super) type ReadDocument<'a> = &'a dyn Fn(Kind, &Blob) -> Result<Vec<u8>, ImageError>;
+
+/// What a document is; a registry keeps the first two apart from other blobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Index,
+    Manifest,
+    Configuration,
+}
+
+impl Kind {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Index => "index",
+            Self::Manifest => "manifest",
+            Self::Configuration => "configuration",
+        }
+    }
+}
 
 /// How a layer's archive is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,8 +104,14 @@ pub(super) fn resolve(
 ) -> Result<Resolved, ImageError> {
     let first = select(top).map_err(|problem| ImageError::Source { problem })?;
     let (chosen, index) = if is_index(first.media_type()) {
-        let blob = document(first, "index", limits)?;
-        let nested: ImageIndex = parse(&blob, &read(&blob)?)?;
+        let blob = document(first, Kind::Index, limits)?;
+        let nested: ImageIndex = parse(&blob, &read(Kind::Index, &blob)?)?;
+        if nested.media_type().as_ref().is_some_and(|t| !is_index(t)) {
+            return Err(ImageError::Document {
+                blob: blob.digest,
+                problem: "does not call itself an index of images; export the image again".to_owned(),
+            });
+        }
         let inner = select(nested.manifests())
             .map_err(|problem| ImageError::Document { blob: blob.digest.clone(), problem })?;
         if is_index(inner.media_type()) {
@@ -100,8 +124,8 @@ pub(super) fn resolve(
     } else {
         (first.clone(), None)
     };
-    let manifest = document(&chosen, "manifest", limits)?;
-    let parsed: ImageManifest = parse(&manifest, &read(&manifest)?)?;
+    let manifest = document(&chosen, Kind::Manifest, limits)?;
+    let parsed: ImageManifest = parse(&manifest, &read(Kind::Manifest, &manifest)?)?;
     if parsed.schema_version() != 2 || parsed.media_type().as_ref().is_some_and(|t| !is_manifest(t)) {
         // One blob must not be a manifest to one reader and an index to another (CVE-2021-41190).
         return Err(ImageError::Document {
@@ -109,23 +133,23 @@ pub(super) fn resolve(
             problem: "does not call itself an image manifest of schema 2; export the image again".to_owned(),
         });
     }
-    let config = document(parsed.config(), "configuration", limits)?;
-    let configuration: ImageConfiguration = parse(&config, &read(&config)?)?;
+    let config = document(parsed.config(), Kind::Configuration, limits)?;
+    let configuration: ImageConfiguration = parse(&config, &read(Kind::Configuration, &config)?)?;
     check_platform(&config, &configuration)?;
     let layers = layers(&manifest, &parsed, &configuration, limits)?;
     let reference = match name {
         Some(name) => Reference::pinned(name, manifest.digest.clone())?,
         None => annotated(&[first, &chosen], &manifest.digest)?,
     };
-    let created = configuration.created().as_deref().map(printable);
+    let created = configuration.created().as_deref().map(short);
     Ok(Resolved { reference, index, manifest, config, layers, created })
 }
 
-fn is_index(media_type: &MediaType) -> bool {
+pub(super) fn is_index(media_type: &MediaType) -> bool {
     matches!(media_type, MediaType::ImageIndex) || media_type.as_ref() == DOCKER_LIST
 }
 
-fn is_manifest(media_type: &MediaType) -> bool {
+pub(super) fn is_manifest(media_type: &MediaType) -> bool {
     matches!(media_type, MediaType::ImageManifest) || media_type.as_ref() == DOCKER_MANIFEST
 }
 
@@ -170,8 +194,8 @@ fn check_platform(blob: &Blob, config: &ImageConfiguration) -> Result<(), ImageE
         blob: blob.digest.clone(),
         problem: format!(
             "the image is for {}/{}, this machine is linux/{}; export it for this platform",
-            printable(&os),
-            printable(&arch),
+            short(&os),
+            short(&arch),
             this_arch()
         ),
     })
@@ -223,9 +247,7 @@ fn compression(layer: &Blob, media_type: &MediaType) -> Result<Compression, Imag
         (MediaType::ImageLayer, _) | (_, DOCKER_LAYER) => Ok(Compression::None),
         (MediaType::ImageLayerGzip, _) | (_, DOCKER_LAYER_GZIP) => Ok(Compression::Gzip),
         (MediaType::ImageLayerZstd, _) | (_, DOCKER_LAYER_ZSTD) => Ok(Compression::Zstd),
-        (_, name) => {
-            Err(ImageError::LayerNotBuilt { layer: layer.digest.clone(), media_type: printable(name) })
-        }
+        (_, name) => Err(ImageError::LayerNotBuilt { layer: layer.digest.clone(), media_type: short(name) }),
     }
 }
 
@@ -256,11 +278,11 @@ fn plain(descriptor: &Descriptor) -> Result<Blob, ImageError> {
     Ok(Blob { digest, size: descriptor.size() })
 }
 
-fn document(descriptor: &Descriptor, kind: &str, limits: &Limits) -> Result<Blob, ImageError> {
+fn document(descriptor: &Descriptor, kind: Kind, limits: &Limits) -> Result<Blob, ImageError> {
     let blob = plain(descriptor)?;
     if blob.size > limits.document_bytes {
         return Err(ImageError::Limit {
-            what: format!("the {kind} {} of {} bytes", blob.digest, blob.size),
+            what: format!("the {} {} of {} bytes", kind.name(), blob.digest, blob.size),
             limit: limits.document_bytes,
             unit: "bytes",
         });
@@ -275,6 +297,6 @@ fn parse<T: DeserializeOwned>(blob: &Blob, bytes: &[u8]) -> Result<T, ImageError
     })
 }
 
-fn printable(text: &str) -> String {
+fn short(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(100).collect()
 }

@@ -3,13 +3,21 @@
 
 #[path = "../fixtures/oci_layout.rs"]
 mod oci_layout;
+#[path = "../fixtures/registry.rs"]
+mod registry;
 
 mod case;
 mod crash;
+mod fake;
+mod front;
 mod gc;
 mod hostile;
 mod import;
 mod layers;
 mod layout;
+mod liars;
+mod logins;
+mod pull;
+mod pulling;
 mod store;
 mod unpack;

@@ -5,6 +5,8 @@ pub(crate) mod gc;
 pub(crate) mod import;
 pub(crate) mod inspect;
 pub(crate) mod ls;
+pub(crate) mod pull;
+mod pulling;
 pub(crate) mod rm;
 mod store;
 mod users;
