@@ -6,6 +6,7 @@ mod oci_layout;
 #[path = "../fixtures/registry.rs"]
 mod registry;
 
+mod archives;
 mod case;
 mod crash;
 mod fake;
