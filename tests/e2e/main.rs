@@ -5,6 +5,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "../fixtures/oci_layout.rs"]
+#[allow(dead_code)]
+mod oci_layout;
+#[path = "../fixtures/registry.rs"]
+#[allow(dead_code)]
+mod registry;
+
 mod attacks;
 mod bad_input;
 mod cases;
@@ -17,6 +24,7 @@ mod image;
 mod names;
 mod negatives;
 mod packages;
+mod pulled;
 mod review;
 mod service;
 mod traps;
@@ -36,9 +44,15 @@ fn main() {
     let hosts: Vec<Arc<Mutex<Option<Host>>>> = Image::ALL.iter().map(|_| Arc::default()).collect();
     let mut trials = Vec::new();
     for (image, host) in Image::ALL.into_iter().zip(&hosts) {
-        for cases in
-            [packages::CASES, commands::CASES, attacks::CASES, cases::CASES, names::CASES, image::EACH]
-        {
+        for cases in [
+            packages::CASES,
+            commands::CASES,
+            attacks::CASES,
+            cases::CASES,
+            names::CASES,
+            image::EACH,
+            pulled::CASES,
+        ] {
             for (name, case) in cases {
                 let host = Arc::clone(host);
                 trials.push(trial(format!("{name}::{}", image.name()), move || {

@@ -21,4 +21,5 @@ mod logins;
 mod pull;
 mod pulling;
 mod store;
+mod tls;
 mod unpack;
