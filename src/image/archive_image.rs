@@ -12,19 +12,16 @@ use super::layout;
 use super::limits::Limits;
 use super::record::ImageRecord;
 use super::reference::Reference;
-use super::resolve::{self, Resolved};
+use super::resolve::{self, Resolved, descriptor};
 use super::source::Blobs;
 use super::store::Store;
 use crate::domain::digest::Digest;
-use oci_spec::image::{
-    Descriptor, ImageConfiguration, ImageManifest, ImageManifestBuilder, MediaType, Sha256Digest,
-};
+use oci_spec::image::{Descriptor, ImageConfiguration, ImageManifest, ImageManifestBuilder, MediaType};
 use serde::Deserialize;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
-use std::str::FromStr;
 
 const DOCKER_FILE: &str = "manifest.json";
 
@@ -40,7 +37,7 @@ struct Saved {
 }
 
 /// An archive with an image in it.
-struct ArchiveImage {
+pub(super) struct ArchiveImage {
     members: Members,
     /// Documents that were made or have another name than their digest.
     documents: HashMap<Digest, Vec<u8>>,
@@ -60,7 +57,12 @@ impl Store {
     }
 }
 
-fn read(path: &Path, name: Option<&str>, limits: &Limits) -> Result<(ArchiveImage, Resolved), ImageError> {
+/// Reads the archive as far as its layers; `name` replaces the one in it.
+pub(super) fn read(
+    path: &Path,
+    name: Option<&str>,
+    limits: &Limits,
+) -> Result<(ArchiveImage, Resolved), ImageError> {
     let members = Members::open(path)?;
     let mut source = ArchiveImage { members, documents: HashMap::new(), names: HashMap::new() };
     let resolved = if source.members.has(layout::VERSION_FILE) {
@@ -119,13 +121,13 @@ impl ArchiveImage {
                 members.size(name).ok_or_else(|| members.wrong("lacks a layer that it names".to_owned()))?;
             let id =
                 Digest::parse(id).map_err(|e| members.wrong(format!("has a diff_id that is bad: {e}")))?;
-            layers.push(describe(MediaType::ImageLayer, &id, size)?);
+            layers.push(descriptor(MediaType::ImageLayer, &id, size)?);
             names.insert(id, name.clone());
         }
-        let config_descriptor = describe(MediaType::ImageConfig, &digest, config.len() as u64)?;
+        let config_descriptor = descriptor(MediaType::ImageConfig, &digest, config.len() as u64)?;
         let manifest = manifest(config_descriptor, layers).map_err(|e| members.wrong(e.to_string()))?;
         let manifest_digest = Digest::of(&manifest);
-        let top = describe(MediaType::ImageManifest, &manifest_digest, manifest.len() as u64)?;
+        let top = descriptor(MediaType::ImageManifest, &manifest_digest, manifest.len() as u64)?;
         let saved = image.names.as_ref().and_then(|names| names.first()).cloned();
         self.documents = HashMap::from([(digest, config), (manifest_digest, manifest)]);
         self.names = names;
@@ -156,12 +158,6 @@ impl Blobs for ArchiveImage {
     fn recheck(&self, blob: &Blob) -> Result<(), ImageError> {
         self.write(blob, &mut std::io::sink())
     }
-}
-
-fn describe(media_type: MediaType, digest: &Digest, size: u64) -> Result<Descriptor, ImageError> {
-    let sha256 = Sha256Digest::from_str(digest.hex())
-        .map_err(|e| ImageError::Document { blob: digest.clone(), problem: e.to_string() })?;
-    Ok(Descriptor::new(media_type, size, sha256))
 }
 
 /// The bytes of the manifest. The order of its fields is that of the type, so they never vary.

@@ -19,6 +19,7 @@ mod blob;
 mod bundle;
 mod entry;
 mod error;
+pub mod examine;
 mod gc;
 mod import;
 mod layer;

@@ -6,9 +6,10 @@ use super::error::ImageError;
 use super::limits::Limits;
 use super::reference::Reference;
 use crate::domain::digest::Digest;
-use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType};
+use oci_spec::image::{Descriptor, ImageConfiguration, ImageIndex, ImageManifest, MediaType, Sha256Digest};
 use serde::de::DeserializeOwned;
 use std::collections::HashSet;
+use std::str::FromStr;
 
 const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
 const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
@@ -143,6 +144,13 @@ pub(super) fn resolve(
     };
     let created = configuration.created().as_deref().map(short);
     Ok(Resolved { reference, index, manifest, config, layers, created })
+}
+
+/// A descriptor of a digest of ours.
+pub(super) fn descriptor(kind: MediaType, digest: &Digest, size: u64) -> Result<Descriptor, ImageError> {
+    let sha256 = Sha256Digest::from_str(digest.hex())
+        .map_err(|e| ImageError::Document { blob: digest.clone(), problem: e.to_string() })?;
+    Ok(Descriptor::new(kind, size, sha256))
 }
 
 pub(super) fn is_index(media_type: &MediaType) -> bool {

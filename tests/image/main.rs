@@ -20,6 +20,7 @@ mod liars;
 mod logins;
 mod pull;
 mod pulling;
+mod seeds;
 mod store;
 mod tls;
 mod unpack;

@@ -22,7 +22,7 @@ struct Outline {
 ///
 /// # Errors
 /// What is wrong, and the next step.
-pub(super) fn media_type(document: &[u8], told: &str) -> Result<MediaType, String> {
+pub(in super::super) fn media_type(document: &[u8], told: &str) -> Result<MediaType, String> {
     let outline: Outline = serde_json::from_slice(document).map_err(|e| {
         format!("it is no manifest and no index ({e}); see that the digest is that of an image")
     })?;

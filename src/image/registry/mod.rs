@@ -22,4 +22,5 @@ mod sources;
 
 pub use access::{Access, Patience, Progress, Silent};
 pub use endpoint::Host;
+pub(super) use kind::media_type;
 pub use pull::Pulled;

@@ -12,7 +12,6 @@ use super::access::{Access, Progress};
 use super::kind::media_type;
 use super::sources::{Line, Sources};
 use crate::domain::digest::Digest;
-use oci_spec::image::{Descriptor, Sha256Digest};
 use rustix::fs::FlockOperation;
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +19,6 @@ use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -71,7 +69,7 @@ impl Store {
         let blob = Blob { digest: reference.digest().clone(), size: top.bytes.len() as u64 };
         let kind = media_type(&top.bytes, &top.media_type)
             .map_err(|problem| ImageError::Document { blob: blob.digest.clone(), problem })?;
-        let descriptor = descriptor(&blob, kind)?;
+        let descriptor = resolve::descriptor(kind, &blob.digest, blob.size)?;
         let documents = RefCell::new(HashMap::from([(blob.digest, top.bytes)]));
         let name = match reference.tag() {
             Some(tag) => format!("{}:{tag}", reference.name()),
@@ -135,12 +133,6 @@ impl Store {
         let here = |blob: &Blob| std::fs::metadata(blob.path(self.dir())).is_ok_and(|m| m.len() == blob.size);
         Ok(resolved.blobs().filter(|blob| is_layer(blob) && !here(blob)).collect())
     }
-}
-
-fn descriptor(blob: &Blob, kind: oci_spec::image::MediaType) -> Result<Descriptor, ImageError> {
-    let digest = Sha256Digest::from_str(blob.digest.hex())
-        .map_err(|e| ImageError::Document { blob: blob.digest.clone(), problem: e.to_string() })?;
-    Ok(Descriptor::new(kind, blob.size, digest))
 }
 
 /// Downloads the blobs, some at a time; the first error ends all.
