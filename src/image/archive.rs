@@ -5,7 +5,7 @@
 
 use super::blob::{Blob, open_regular};
 use super::entry::{METADATA, Metered};
-use super::error::{ImageError, path_text};
+use super::error::{ImageError, path_text, printable};
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::File;
@@ -118,7 +118,11 @@ impl Read for Window<'_> {
 
 fn index(file: &File, path: &Path) -> Result<HashMap<String, Member>, ImageError> {
     let wrong = |problem: String| ImageError::Layout { path: path.to_owned(), problem };
-    let broken = |e: io::Error| wrong(format!("is not a sound tar archive ({e}); save the image again"));
+    // The crate's errors hold bytes of the archive.
+    let broken = |e: io::Error| {
+        let why = printable(&e.to_string());
+        wrong(format!("is not a sound tar archive ({why}); save the image again"))
+    };
     let mut start = [0; 6];
     let n = file.read_at(&mut start, 0).map_err(ImageError::io("read", path))?;
     let start = start.get(..n).unwrap_or_default();

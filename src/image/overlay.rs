@@ -2,14 +2,16 @@
 //!
 //! What is written through it lands in the upper directory in the form that the kernel itself reads:
 //! whiteouts, opaque directories, copied-up parents and hard links come out right. The mount lives in
-//! the mount namespace of a thread that is gone, so only the descriptor keeps it: nothing is left of
-//! it when this process is killed.
+//! a mount namespace that only descriptors keep: nothing is left of it when this process is killed. The
+//! namespace is kept as long as the root is used: in a mount without one each release of a path counts as
+//! a change of the mounts, and openat2(2) then answers EAGAIN to every `..`.
 
 use super::error::ImageError;
 use super::root::Root;
 use nix::mount::{MsFlags, mount};
 use nix::sched::CloneFlags;
 use rustix::fs::{Mode, OFlags};
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::symlink;
@@ -32,7 +34,7 @@ pub(super) fn usable(stage: &Path) -> Result<bool, ImageError> {
         std::fs::create_dir_all(path).map_err(ImageError::io("create", path))?;
     }
     let tried = match stacked(&dir.join("mount"), &[lower], &upper) {
-        Ok(root) => {
+        Ok(Stack { root, namespace: _namespace }) => {
             // Leaves a whiteout, then an opaque directory: a device node and an attribute, which not every
             // file system takes.
             let made = rustix::fs::unlinkat(&root, "x", rustix::fs::AtFlags::REMOVEDIR)
@@ -51,10 +53,17 @@ pub(super) fn usable(stage: &Path) -> Result<bool, ImageError> {
 /// # Errors
 /// [`ImageError::Io`] naming `upper`.
 pub(super) fn open(dir: &Path, lower: &[PathBuf], upper: &Path) -> Result<Root, ImageError> {
-    stacked(dir, lower, upper).map(Root::from).map_err(ImageError::io("stack layers on", upper))
+    let stack = stacked(dir, lower, upper).map_err(ImageError::io("stack layers on", upper))?;
+    Ok(Root::of_mount(stack.root, stack.namespace))
 }
 
-fn stacked(dir: &Path, lower: &[PathBuf], upper: &Path) -> io::Result<OwnedFd> {
+/// The root of a mounted overlay, and the mount namespace that it is in.
+struct Stack {
+    root: OwnedFd,
+    namespace: OwnedFd,
+}
+
+fn stacked(dir: &Path, lower: &[PathBuf], upper: &Path) -> io::Result<Stack> {
     for name in ["work", "root"] {
         std::fs::create_dir_all(dir.join(name))?;
     }
@@ -74,7 +83,7 @@ fn stacked(dir: &Path, lower: &[PathBuf], upper: &Path) -> io::Result<OwnedFd> {
     })
 }
 
-fn mount_here(dir: &Path, options: &str) -> io::Result<OwnedFd> {
+fn mount_here(dir: &Path, options: &str) -> io::Result<Stack> {
     let none = None::<&str>;
     nix::sched::unshare(CloneFlags::CLONE_NEWNS)?;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
@@ -82,7 +91,9 @@ fn mount_here(dir: &Path, options: &str) -> io::Result<OwnedFd> {
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
     mount(Some("overlay"), "root", Some("overlay"), flags, Some(options))?;
     let how = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    Ok(rustix::fs::open("root", how, Mode::empty())?)
+    let root = rustix::fs::open("root", how, Mode::empty())?;
+    let namespace = File::open("/proc/thread-self/ns/mnt")?.into();
+    Ok(Stack { root, namespace })
 }
 
 /// Elsewhere overlays keep their marks in other attributes, and owners cannot be set.

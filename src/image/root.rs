@@ -19,19 +19,20 @@ const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::
 #[derive(Debug)]
 pub(super) struct Root {
     fd: OwnedFd,
-}
-
-impl From<OwnedFd> for Root {
-    fn from(fd: OwnedFd) -> Self {
-        Self { fd }
-    }
+    /// The mount namespace that keeps it, if it is a mount of its own.
+    _namespace: Option<OwnedFd>,
 }
 
 impl Root {
     /// Opens the directory at `path`, whose last component must not be a symlink.
     pub fn open(path: &Path) -> Result<Self, Errno> {
         let fd = rustix::fs::open(path, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
-        Ok(Self { fd })
+        Ok(Self { fd, _namespace: None })
+    }
+
+    /// The root `fd` of a mount in `namespace`.
+    pub fn of_mount(fd: OwnedFd, namespace: OwnedFd) -> Self {
+        Self { fd, _namespace: Some(namespace) }
     }
 
     /// The root directory itself.

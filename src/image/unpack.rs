@@ -6,7 +6,7 @@
 
 use super::blob::pump;
 use super::entry::{Done, METADATA, Meta, Metered, Problem, limit, named, refuse_sparse, refused};
-use super::error::{ImageError, path_text};
+use super::error::{ImageError, path_text, printable};
 use super::limits::Limits;
 use super::root::{Root, child, file_type, look_at, make_dir, make_file, names, remove_tree};
 use crate::domain::digest::Digest;
@@ -67,7 +67,8 @@ impl<'a> Unpacker<'a> {
     pub fn layer(&mut self, layer: &Digest, from: impl Read) -> Result<(), ImageError> {
         let broken = |e: io::Error| ImageError::Layer {
             layer: layer.clone(),
-            problem: format!("its archive is broken ({e})"),
+            // The crate's errors hold bytes of the archive.
+            problem: format!("its archive is broken ({})", printable(&e.to_string())),
         };
         self.fresh.clear();
         self.parent = None;
