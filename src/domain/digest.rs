@@ -29,7 +29,8 @@ impl Digest {
     /// # Errors
     /// [`BadDigest`] for another algorithm, length or letter case.
     pub fn parse(text: &str) -> Result<Self, BadDigest> {
-        let bad = || BadDigest(text.chars().take(100).collect());
+        let bad =
+            || BadDigest(text.chars().take(100).map(|c| if c.is_control() { '?' } else { c }).collect());
         let digits = text.strip_prefix("sha256:").ok_or_else(bad)?;
         let ok =
             digits.len() == 64 && digits.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));

@@ -7,7 +7,7 @@
 
 use super::archive::Members;
 use super::blob::Blob;
-use super::error::ImageError;
+use super::error::{ImageError, unread};
 use super::layout;
 use super::limits::Limits;
 use super::record::ImageRecord;
@@ -87,7 +87,7 @@ impl ArchiveImage {
         let members = &self.members;
         let text = members.document(DOCKER_FILE, limits.document_bytes)?;
         let images: Vec<Saved> = serde_json::from_slice(&text).map_err(|e| {
-            members.wrong(format!("has a {DOCKER_FILE} that is not the JSON it should be ({e})"))
+            members.wrong(format!("has a {DOCKER_FILE} that is not the JSON it should be ({})", unread(&e)))
         })?;
         let [image] = images.as_slice() else {
             return Err(
@@ -107,7 +107,7 @@ impl ArchiveImage {
             });
         }
         let parsed: ImageConfiguration = serde_json::from_slice(&config).map_err(|e| {
-            members.wrong(format!("has a configuration that is not the JSON it should be ({e})"))
+            members.wrong(format!("has a configuration that is not the JSON it should be ({})", unread(&e)))
         })?;
         let diff_ids = parsed.rootfs().diff_ids();
         if diff_ids.len() != image.layers.len() {

@@ -271,6 +271,11 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
+/// Why JSON could not be read. The crate's errors hold text of the document as it is.
+pub(super) fn unread(error: &serde_json::Error) -> String {
+    printable(&error.to_string())
+}
+
 /// Makes path bytes of an image printable and unambiguous: `\` becomes `\\`; bytes that are not
 /// UTF-8, and control characters, become `\xNN`.
 pub(super) fn path_text(bytes: &[u8]) -> String {

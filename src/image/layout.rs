@@ -1,7 +1,7 @@
 //! Reads an OCI image layout directory (OCI image specification, "Image Layout").
 
 use super::blob::{Blob, open_regular};
-use super::error::ImageError;
+use super::error::{ImageError, unread};
 use super::limits::Limits;
 use super::resolve::{self, Resolved};
 use super::source::Blobs;
@@ -66,7 +66,7 @@ pub(super) fn top(
 fn parse<T: DeserializeOwned>(named: &Path, file: &str, bytes: &[u8]) -> Result<T, ImageError> {
     serde_json::from_slice(bytes).map_err(|e| ImageError::Layout {
         path: named.join(file),
-        problem: format!("is not the JSON it should be ({e}); export the image again"),
+        problem: format!("is not the JSON it should be ({}); export the image again", unread(&e)),
     })
 }
 

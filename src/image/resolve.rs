@@ -2,7 +2,7 @@
 //! layers (OCI image specification). Pure: documents are read, verified, by the caller's function.
 
 use super::blob::Blob;
-use super::error::ImageError;
+use super::error::{ImageError, unread};
 use super::limits::Limits;
 use super::reference::Reference;
 use crate::domain::digest::Digest;
@@ -301,7 +301,7 @@ fn document(descriptor: &Descriptor, kind: Kind, limits: &Limits) -> Result<Blob
 fn parse<T: DeserializeOwned>(blob: &Blob, bytes: &[u8]) -> Result<T, ImageError> {
     serde_json::from_slice(bytes).map_err(|e| ImageError::Document {
         blob: blob.digest.clone(),
-        problem: format!("it is not the JSON it should be ({e}); export the image again"),
+        problem: format!("it is not the JSON it should be ({}); export the image again", unread(&e)),
     })
 }
 

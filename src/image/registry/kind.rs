@@ -1,6 +1,7 @@
 //! What a document from a registry is. One blob must not be a manifest to one reader and an index to
 //! another (CVE-2021-41190), so what it says of itself, what the registry says and what it holds must agree.
 
+use super::super::error::unread;
 use super::super::resolve::{is_index, is_manifest};
 use oci_spec::image::MediaType;
 use serde::Deserialize;
@@ -24,7 +25,7 @@ struct Outline {
 /// What is wrong, and the next step.
 pub(in super::super) fn media_type(document: &[u8], told: &str) -> Result<MediaType, String> {
     let outline: Outline = serde_json::from_slice(document).map_err(|e| {
-        format!("it is no manifest and no index ({e}); see that the digest is that of an image")
+        format!("it is no manifest and no index ({}); see that the digest is that of an image", unread(&e))
     })?;
     if outline.schema == Some(1) || outline.old_layers.is_some() {
         return Err("it is a manifest of Docker's schema 1, which no digest of its layers holds together; \
