@@ -35,14 +35,20 @@ pub(super) fn each(root: &Path, wanted: &[&FileEntry]) -> Result<Vec<Read>, Obse
         let ours = |errno| ObserveError::of(&root.join(entry.path.as_str()), errno);
         read.push(content.map_err(ours)?);
     }
+    Ok(checked(wanted, read))
+}
+
+/// Takes away what is not an entry's content.
+fn checked(wanted: &[&FileEntry], read: Vec<Read>) -> Vec<Read> {
     let had: Vec<&[u8]> = read.iter().flatten().map(|(content, _)| content.as_slice()).collect();
     let mut digests = hashing::hash_all(&had).into_iter();
-    let checked = wanted.iter().zip(read).map(|(entry, content)| {
+    let check = |(entry, content): (&&FileEntry, Read)| {
         let content = content?;
-        let same = content.0.len() as u64 == entry.length && digests.next().as_ref() == Some(&entry.content);
+        // One digest for each content, whatever its length: a file may shrink while it is read.
+        let same = digests.next().as_ref() == Some(&entry.content);
         if same { Ok(content) } else { Err("it holds something else".to_owned()) }
-    });
-    Ok(checked.collect())
+    };
+    wanted.iter().zip(read).map(check).collect()
 }
 
 /// Reads a file if it is a regular one of the published length. The outer error says nothing about it.
@@ -68,4 +74,31 @@ fn regular(below: &mut Stack, entry: &FileEntry) -> Result<Read, Errno> {
         return Ok(Err(format!("it has {} bytes; {} were published", stat.st_size, entry.length)));
     }
     Ok(Ok((whole(&file, entry.length)?, stat)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::digest::Digest;
+    use crate::domain::relpath::RelPath;
+
+    #[test]
+    fn ws4_a_file_that_shrinks_while_it_is_read_says_nothing_of_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let stat = rustix::fs::stat(dir.path()).unwrap();
+        let entry = |name: &str| FileEntry {
+            path: RelPath::parse(name).unwrap(),
+            executable: false,
+            length: 5,
+            content: Digest::of(b"whole"),
+        };
+        let files = ["absent", "shrunk", "kept", "other", "last"].map(entry);
+        let wanted: Vec<&FileEntry> = files.iter().collect();
+        let had = |content: &[u8]| Ok((content.to_vec(), stat));
+        let read =
+            vec![Err("it is not there".to_owned()), had(b"who"), had(b"whole"), had(b"WHOLE"), had(b"whole")];
+        let got = checked(&wanted, read);
+        let got: Vec<_> = got.iter().map(|one| one.as_ref().ok().map(|(content, _)| &content[..])).collect();
+        assert_eq!(got, [None, None, Some(&b"whole"[..]), None, Some(b"whole")]);
+    }
 }
