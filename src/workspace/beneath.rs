@@ -67,7 +67,12 @@ fn open(parent: BorrowedFd<'_>, name: &str, flags: OFlags) -> Result<OwnedFd, Er
 /// True for an error that says nothing about the name: no descriptor or memory is left, the disk fails, or
 /// the kernel lacks the call. It is never evidence of a change.
 pub(super) fn is_ours(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
+    // What ext4, xfs and btrfs say of metadata that is damaged or fails its checksum.
+    #[cfg(target_os = "linux")]
+    let damaged = matches!(errno, Errno::UCLEAN | Errno::BADMSG);
+    #[cfg(not(target_os = "linux"))]
+    let damaged = errno == Errno::BADMSG;
+    damaged || matches!(errno, Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::IO | Errno::NOSYS)
 }
 
 /// Opens the directory of a revision. Its last component is ours and never a symlink; those above belong to
@@ -126,4 +131,20 @@ pub(super) fn whole(fd: &OwnedFd, length: u64) -> Result<Vec<u8>, Errno> {
     }
     buffer.truncate(filled);
     Ok(buffer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ft4_a_failing_disk_says_nothing_about_a_name_and_an_editor_does() {
+        use Errno as E;
+        for errno in [E::MFILE, E::NFILE, E::NOMEM, E::IO, E::NOSYS, E::UCLEAN, E::BADMSG] {
+            assert!(is_ours(errno), "{errno:?}");
+        }
+        for errno in [E::NOENT, E::NOTDIR, E::ISDIR, E::LOOP, E::ACCESS, E::XDEV, E::NXIO, E::NAMETOOLONG] {
+            assert!(!is_ours(errno), "{errno:?}");
+        }
+    }
 }
