@@ -23,6 +23,12 @@ pub enum RootError {
         /// The path as given.
         path: PathBuf,
     },
+    /// Its name is not UTF-8, and the ledger could not tell it.
+    #[error("the coding root {} has a name that is not UTF-8", path.display())]
+    NotUtf8 {
+        /// The path with every link above it resolved.
+        path: PathBuf,
+    },
     /// Its last component is a symlink.
     #[error("the coding root {} is a symlink", path.display())]
     Symlink {
@@ -83,6 +89,7 @@ impl From<&RootError> for Refusal {
     fn from(error: &RootError) -> Self {
         let hint = match error {
             RootError::Missing { path } => format!("create it: mkdir -m 700 '{}'", path.display()),
+            RootError::NotUtf8 { .. } => "rename it, or give another directory".to_owned(),
             RootError::Symlink { .. } => "give the directory that it points to".to_owned(),
             RootError::NotDirectory { .. } => "give a directory".to_owned(),
             RootError::Mode { path, .. } => format!("make it private: chmod 700 '{}'", path.display()),
@@ -133,15 +140,18 @@ pub fn check_root(path: &Path) -> Result<CodingRoot, RootError> {
         return Err(RootError::Mode { path: given(), mode });
     }
     let volatile = is_volatile(&fd).map_err(|errno| io(errno.into()))?;
-    let name = match plain.components().next_back() {
-        Some(Component::Normal(name)) => name,
-        _ => return Ok(CodingRoot { path: plain.canonicalize().map_err(io)?, volatile }),
-    };
     let parent = match plain.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
-    Ok(CodingRoot { path: parent.canonicalize().map_err(io)?.join(name), volatile })
+    let path = match plain.components().next_back() {
+        Some(Component::Normal(name)) => parent.canonicalize().map_err(io)?.join(name),
+        _ => plain.canonicalize().map_err(io)?,
+    };
+    if path.to_str().is_none() {
+        return Err(RootError::NotUtf8 { path });
+    }
+    Ok(CodingRoot { path, volatile })
 }
 
 #[cfg(target_os = "linux")]

@@ -281,19 +281,6 @@ impl Store {
         Ok(true)
     }
 
-    /// Lists the workspaces that have a directory, so that recovery can compare them to the ledger.
-    ///
-    /// # Errors
-    /// The coding root cannot be read.
-    pub fn workspaces(&self) -> Result<Vec<WorkspaceId>, StoreError> {
-        let mut ids: Vec<_> = list(self.root.path())?
-            .iter()
-            .filter_map(|entry| WorkspaceId::parse(entry.file_name().to_str()?).ok())
-            .collect();
-        ids.sort();
-        Ok(ids)
-    }
-
     /// Removes what dead imports and removals have left, and gives the removed paths.
     ///
     /// Names that are not the store's own are never touched. Nothing is swept while another process
