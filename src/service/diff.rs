@@ -8,7 +8,6 @@ use crate::domain::change::Base;
 use crate::domain::diff::Content;
 use crate::domain::ids::{SessionId, WorkspaceId};
 use crate::domain::refusal::Refusal;
-use std::path::PathBuf;
 
 /// The revision of the import.
 const IMPORT: u32 = 1;
@@ -28,13 +27,13 @@ pub(super) async fn diff(
     let (first, asked) = (port.clone(), (old.clone(), new.clone()));
     let mut diff = blocking(move || first.diff(&asked.0, &asked.1)).await?;
     if diff.files.iter().any(|file| file.content == Content::Lost) {
-        // What an editor has overwritten in one revision may lie in another or, of the import, in the project.
+        // What an editor has overwritten in one revision may lie in another, or in the project: of the import,
+        // and of a later revision whose patch was applied there.
         for number in IMPORT..=workspace.revision {
-            let root: PathBuf = core.ledger.root(&workspace.id, number).await?.into();
-            old.elsewhere.push(root.clone());
-            new.elsewhere.push(root);
+            old.elsewhere.push(core.ledger.root(&workspace.id, number).await?.into());
         }
         old.elsewhere.push(session.cwd.into());
+        new.elsewhere = old.elsewhere.clone();
         diff = blocking(move || port.diff(&old, &new)).await?;
     }
     Ok(WorkspaceDiff { workspace: workspace.id, from, to, diff })

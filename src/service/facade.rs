@@ -362,8 +362,8 @@ impl Service {
     /// Compares the initial import with the current revision, or with `revision` (WS.7).
     ///
     /// # Errors
-    /// `not_found`; `forbidden` for an ordinary session; `workspace_changed` naming the files whose
-    /// published bytes an editor has overwritten.
+    /// `not_found`; `forbidden` for an ordinary session; `workspace_changed` when a revision's directory
+    /// cannot be opened. Files whose published bytes an editor has overwritten are named as lost.
     pub async fn diff(&self, id: &SessionId, revision: Option<u32>) -> Result<WorkspaceDiff, Refusal> {
         diff::diff(&self.core, id, revision).await
     }

@@ -3,7 +3,7 @@
 use crate::world::{Plain, World, command, start, tree, wait};
 use salaam::domain::application::{Event, Intent, Survey};
 use salaam::domain::change::{Base, TreeChange};
-use salaam::domain::diff::Diff;
+use salaam::domain::diff::{Content, Diff};
 use salaam::domain::digest::Digest;
 use salaam::domain::files::FileContent;
 use salaam::domain::files::answer::FileLimits;
@@ -108,6 +108,7 @@ impl WorkspacePort for Meddled {
         self.plain.observe(root)
     }
     fn remove(&self, id: &WorkspaceId) -> Result<(), Refusal> {
+        self.before("remove")?;
         self.plain.remove(id)
     }
     fn read(&self, root: &Path, files: &[FileEntry]) -> Result<Vec<FileContent>, Refusal> {
@@ -525,4 +526,18 @@ async fn recovery(staged: &str, target: &str, edited: bool) {
         assert_eq!(events.len(), 2, "{case}: {events:?}");
         ledger.close();
     }
+}
+
+#[tokio::test]
+async fn ws7_bytes_that_an_editor_overwrote_are_taken_from_the_project_where_they_were_applied() {
+    let (world, service, session) = World::ready().await;
+    let planned = change(of(&session), &imported(), &next());
+    let made = service.publish(&session.id, planned, None).await.unwrap().workspace;
+    let whole = service.diff(&session.id, None).await.unwrap().diff;
+    std::fs::write(Path::new(&made.root).join("lib/a.js"), "edited").unwrap();
+    let lost = service.diff(&session.id, None).await.unwrap().diff;
+    assert_eq!((lost.files[0].content, lost.files[0].in_patch), (Content::Lost, false));
+    std::fs::create_dir(world.path("project/lib")).unwrap();
+    std::fs::write(world.path("project/lib/a.js"), "new").unwrap();
+    assert_eq!(service.diff(&session.id, None).await.unwrap().diff, whole);
 }

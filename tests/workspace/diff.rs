@@ -118,6 +118,30 @@ proptest! {
     }
 }
 
+/// Attributes of the tree make git convert what it reads and writes; without a repository it converts nothing.
+#[test]
+fn ws7_a_tree_whose_attributes_convert_takes_every_byte_from_git_without_its_repository() {
+    let attributes: &[u8] = b"*.crlf text eol=crlf\n*.id ident\n";
+    let old = files(&[
+        (".gitattributes", false, attributes),
+        ("a.crlf", false, b"one\ntwo\r\n"),
+        ("b.id", false, b"$Id: 0123 $\nx\n"),
+    ]);
+    let new = files(&[
+        (".gitattributes", false, attributes),
+        ("a.crlf", false, b"one\r\nzwei\n"),
+        ("b.id", true, b"$Id: 0123 $\ny\n"),
+        ("n.crlf", false, b"new\n"),
+    ]);
+    let patch = Revisions::new(&old, &new).diff().patch;
+    let (_dir, root) = checkout(&old);
+    let refused = git(&root, &["apply", "-"], &patch);
+    assert!(!refused.status.success(), "the README may say that git takes it");
+    assert_eq!(read(&root), old);
+    ok(&git(&root, &["--git-dir=/dev/null", "apply", "-"], &patch));
+    assert_eq!(read(&root), new);
+}
+
 #[test]
 fn d5_one_letter_of_a_file_of_all_line_ends_is_one_byte() {
     let old = b"\xef\xbb\xbfbom\r\nunix\nmac\rmore\r\nlast".to_vec();
