@@ -19,6 +19,7 @@ use crate::ledger::{Ledger, LedgerError};
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use tokio::sync::OwnedRwLockReadGuard;
 
 /// What commands run with.
 #[derive(Clone)]
@@ -44,7 +45,8 @@ pub(super) struct Core {
     /// The executor's identity when it was proved.
     pub proved: OnceLock<String>,
     pub started: String,
-    /// Held shared while a start is between its admission and its driver, so that a stop can wait for it.
+    /// Held shared while a start is between its admission and its driver, and while directories of
+    /// workspaces are changed ([`Core::enter`]), so that a stop can wait for it.
     pub starting: Arc<tokio::sync::RwLock<()>>,
     /// Held by whoever settles or adopts runs that have no driver: at a start, after a failure of the
     /// ledger, or by order of a person. Else two of them could settle one run.
@@ -159,6 +161,17 @@ impl Core {
             );
         }
         self.check_ready()
+    }
+
+    /// Enters what a stop waits for. After the stop nothing may go on, since the next service decides on what
+    /// is there.
+    ///
+    /// # Errors
+    /// `not_ready` once the service is stopping.
+    pub async fn enter(&self) -> Result<OwnedRwLockReadGuard<()>, Refusal> {
+        let entered = Arc::clone(&self.starting).read_owned().await;
+        self.readiness.check_open()?;
+        Ok(entered)
     }
 
     pub fn workspaces(&self) -> Result<Arc<dyn WorkspacePort>, Refusal> {

@@ -1,6 +1,6 @@
 //! Opens the ledger again after a failed write, and takes up what failures cut off (FT.5).
 
-use super::core::Core;
+use super::core::{Core, to_the_end};
 use super::{recovery, settle};
 use crate::domain::ids::RunId;
 use crate::domain::refusal::Refusal;
@@ -44,8 +44,7 @@ pub(super) async fn mend(core: Weak<Core>) {
                 reopened = true;
             }
             let Some(core) = core.upgrade() else { return };
-            let taken_up =
-                if reopened { take_up_unfollowed(&core).await } else { settle::settle_all(&core).await };
+            let taken_up = if reopened { take_up_unfollowed(&core).await } else { decide(&core).await };
             drop(core);
             match taken_up {
                 Ok(0) => break,
@@ -101,5 +100,16 @@ async fn take_up_unfollowed(core: &Arc<Core>) -> Result<usize, Refusal> {
     };
     recovery::take_up(core, runs).await?;
     // Who followed an application when the write failed has ended with the wait above.
-    settle::settle_all(core).await
+    decide(core).await
+}
+
+/// Decides on what is undecided, once. A stop ends the mender, but waits for this: what it has begun on disk
+/// must not go on beside the next service.
+async fn decide(core: &Arc<Core>) -> Result<usize, Refusal> {
+    let core = Arc::clone(core);
+    to_the_end(async move {
+        let _entered = core.enter().await?;
+        settle::settle_all(&core).await
+    })
+    .await
 }

@@ -81,7 +81,7 @@ pub(super) async fn apply(
     let (core, session) = (Arc::clone(core), session.clone());
     to_the_end(async move {
         // Held so that a stop, and the mending of the ledger, wait for the end.
-        let _starting = Arc::clone(&core.starting).read_owned().await;
+        let _entered = core.enter().await?;
         apply_alone(&core, &session, planned).await
     })
     .await

@@ -30,6 +30,7 @@ pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, R
     let port = core.workspaces()?;
     let workspace = WorkspaceId::fresh();
     let below = (workspace.clone(), port.coding_root().display().to_string());
+    let _entered = core.enter().await?;
     core.ledger.begin_session(&id, req.kind, cwd, Some(below)).await?;
     let imported = blocking(move || port.create(&workspace, &req.cwd)).await;
     match imported {
@@ -47,17 +48,27 @@ pub(super) async fn create(core: &Core, req: CreateSession) -> Result<Session, R
 
 /// Ends a session.
 pub(super) async fn end(core: &Arc<Core>, id: &SessionId) -> Result<(), Refusal> {
-    let _starting = core.starting.read().await;
+    let _entered = core.enter().await?;
     let _place = decide_first(core, id).await?;
     Ok(core.ledger.end_session(id).await?)
 }
 
-/// Removes a session: hidden first, then its files, then its rows.
+/// Removes a session: hidden first, then its files, then its rows. One that an error left half removed is
+/// taken up where it was.
 pub(super) async fn remove(core: &Arc<Core>, id: &SessionId) -> Result<(), Refusal> {
-    let unfinished = {
-        let _starting = core.starting.read().await;
-        let _place = decide_first(core, id).await?;
-        core.ledger.begin_removal(id).await?
+    let begun = core.ledger.unfinished_sessions().await?;
+    let begun = begun.into_iter().find(|one| one.session == *id && one.phase == Phase::Removing);
+    let unfinished = match begun {
+        Some(begun) => begun,
+        None => {
+            let _entered = core.enter().await?;
+            let _place = decide_first(core, id).await?;
+            if core.ledger.session(id).await?.workspace.is_some() {
+                // A refusal after the next step would leave it hidden, with its files.
+                core.workspaces()?;
+            }
+            core.ledger.begin_removal(id).await?
+        }
     };
     finish(core, unfinished).await
 }

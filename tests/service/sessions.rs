@@ -1,10 +1,12 @@
 //! Sessions: refused, ended, removed, half made (WS.1).
 
+use crate::publish::{disk, meddled};
 use crate::world::{World, command, launched, refusal, start, wait};
 use salaam::domain::refusal::Code;
 use salaam::domain::session::SessionKind;
 use salaam::exec::scripted::Play;
 use salaam::service::CreateSession;
+use salaam::service::startup::Opened;
 use std::path::{Path, PathBuf};
 
 #[tokio::test]
@@ -58,4 +60,35 @@ async fn ws1_half_made_and_half_removed_sessions_are_finished_at_the_next_start(
         assert!(!Path::new(&gone.workspace.unwrap().root).exists());
     }
     assert!(Path::new(&kept.workspace.unwrap().root).exists());
+}
+
+#[tokio::test]
+async fn ws1_a_removal_without_the_coding_root_is_refused_and_hides_nothing() {
+    let world = World::new();
+    let service = world.start().await;
+    let session = world.session(&service).await;
+    service.shutdown(false).await.unwrap();
+    let opened = Opened::open(&world.path("state")).await.unwrap();
+    let chosen = opened.choose_in_boot(None, None, "boot-1".into());
+    let service = chosen.recover().await.unwrap().without_commands().unwrap().ready();
+    let refused = service.remove_session(&session.id).await.unwrap_err();
+    assert!(refused.hint.contains("--coding-root"), "{refused}: {}", refused.hint);
+    assert_eq!(service.sessions().await.unwrap(), vec![session.clone()]);
+    service.shutdown(false).await.unwrap();
+    let service = world.start().await;
+    assert!(Path::new(&session.workspace.as_ref().unwrap().root).exists());
+    service.remove_session(&session.id).await.unwrap();
+}
+
+#[tokio::test]
+async fn ws1_a_removal_that_an_error_cut_off_is_finished_when_it_is_repeated() {
+    let (_world, service, session, port) = meddled().await;
+    port.hook("remove", || Err(disk("i/o error")));
+    let refused = service.remove_session(&session.id).await.unwrap_err();
+    assert!(refused.message.contains("i/o error"), "{refused}");
+    let root = Path::new(&session.workspace.as_ref().unwrap().root);
+    assert!(root.exists());
+    service.remove_session(&session.id).await.unwrap();
+    assert!(!root.exists());
+    assert_eq!(service.remove_session(&session.id).await.unwrap_err().code, Code::NotFound);
 }

@@ -12,7 +12,7 @@ use salaam::service::ports::{RevisionPort as _, WorkspacePort};
 use salaam::service::startup::Opened;
 use salaam::service::{Graces, Service};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 /// A pause after which nothing happens within a test.
@@ -77,6 +77,32 @@ async fn ft4_what_stays_undecided_is_told_and_taken_up_by_itself() {
     assert_eq!(directories(&world, &session), ["1"]);
     service.shutdown(false).await.unwrap();
     assert!(matches!(events(&world, &session).await[..], [Event::Intended, Event::Failed { .. }]));
+}
+
+#[tokio::test]
+async fn ft4_a_stop_waits_for_what_is_being_decided_on() {
+    let (world, service, session, port) = meddled_with(Duration::from_millis(50)).await;
+    let [begun, go] = [(); 2].map(|()| Arc::new(Barrier::new(2)));
+    let meet = async |at: &Arc<Barrier>| {
+        let at = Arc::clone(at);
+        tokio::task::spawn_blocking(move || at.wait()).await.unwrap();
+    };
+    let hook = (Arc::clone(&begun), Arc::clone(&go));
+    port.hook("survey", move || {
+        hook.0.wait();
+        hook.1.wait();
+        Ok(())
+    });
+    fail(&service, &session, &port).await;
+    meet(&begun).await;
+    let stopping = service.clone();
+    let stop = tokio::spawn(async move { stopping.shutdown(false).await });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert!(!stop.is_finished());
+    assert!(Opened::open(&world.path("state")).await.is_err(), "the next service would decide on it as well");
+    meet(&go).await;
+    stop.await.unwrap().unwrap();
+    assert_eq!(open(&world), 0);
 }
 
 #[tokio::test]
