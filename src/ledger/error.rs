@@ -67,7 +67,7 @@ pub enum LedgerError {
     /// Nothing of that kind has the id.
     #[error("there is no {kind} {id}")]
     Absent {
-        /// `session` or `run`.
+        /// `session`, `revision`, `run` and the like.
         kind: &'static str,
         /// The id.
         id: String,
@@ -90,6 +90,10 @@ impl From<LedgerError> for Refusal {
             LedgerError::Absent { kind: "session", .. } => {
                 (Code::NotFound, "`sal session list` names the sessions")
             }
+            LedgerError::Absent { kind: "revision", .. } => (
+                Code::NotFound,
+                "they begin with 1; `sal workspace inspect SESSION_ID` names the current one",
+            ),
             LedgerError::Absent { .. } => (Code::NotFound, "`sal commands list SESSION_ID` names the runs"),
             LedgerError::Newer { .. } => {
                 (Code::Internal, "use the newer version of sal, or another state directory")

@@ -8,12 +8,12 @@ use crate::domain::change::Base;
 use crate::domain::files::answer::{InspectAnswer, PatchAnswer, Patched};
 use crate::domain::files::page::Page;
 use crate::domain::files::request::{Inspect, Patch};
-use crate::domain::files::{Answer, Request, View, list, path, read, search};
+use crate::domain::files::{Answer, Request, View, list, path, read, search, shown};
 use crate::domain::ids::{CallId, SessionId};
 use crate::domain::manifest::{Change, TreeManifest};
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::relpath::RelPath;
-use crate::domain::session::{Session, Workspace};
+use crate::domain::session::{Excluded, Session, Workspace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -44,9 +44,40 @@ fn look(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let view = View { revision: workspace.revision, tree };
+    let below = request.path().map(str::to_owned);
+    answer(port, session, workspace, view, request).map_err(|refusal| {
+        match below.and_then(|path| left_out(session, &path)) {
+            Some(excluded) if refusal.code == Code::NotFound => excluded,
+            _ => refusal,
+        }
+    })
+}
+
+/// The refusal of a path that the import has left out, so that a real source folder with an excluded name
+/// is not taken for one that never was (WS.1).
+fn left_out(session: &Session, path: &str) -> Option<Refusal> {
+    let above =
+        |name: &str| path.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let Excluded { path: name, reason } = session.excluded.iter().find(|one| above(&one.path))?;
+    Some(Refusal::new(
+        Code::NotFound,
+        format!("'{}' was left out at the import: {reason}", shown(name)),
+        "the operation inspect lists what was left out; nothing of it can be read or written",
+    ))
+}
+
+fn answer(
+    port: &dyn WorkspacePort,
+    session: &Session,
+    workspace: &Workspace,
+    view: View<'_>,
+    request: Request,
+) -> Result<Answer, Refusal> {
     let root = Path::new(&workspace.root);
     Ok(match request {
-        Request::Inspect(asked) => inspect(port, session, workspace, tree, &asked).map(Answer::Inspect)?,
+        Request::Inspect(asked) => {
+            inspect(port, session, workspace, view.tree, &asked).map(Answer::Inspect)?
+        }
         Request::List(asked) => Answer::List(list::list(view, &asked)?),
         Request::Search(asked) => {
             Answer::Search(search::search(view, &asked, |files| port.read(root, files))?)

@@ -6,12 +6,18 @@ use super::policy::{Limits, collision_key, printable};
 use super::refused::{Kind, LimitName, Refusals};
 use crate::domain::manifest::TreeManifest;
 use crate::domain::relpath::RelPath;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Judges a whole tree: exclusions, collisions (a file where a directory is needed among them) and
 /// every limit. An imported tree is always admitted.
 pub fn judge(tree: &TreeManifest, limits: &Limits) -> Refusals {
-    let mut judge = Judge { limits, refused: Refusals::default(), seen: HashMap::new(), entries: 0 };
+    let mut judge = Judge {
+        limits,
+        refused: Refusals::default(),
+        seen: HashMap::new(),
+        twins: HashSet::new(),
+        entries: 0,
+    };
     let mut bytes = 0u64;
     for (index, file) in tree.files().iter().enumerate() {
         judge.path(&file.path, false);
@@ -39,6 +45,8 @@ struct Judge<'a> {
     refused: Refusals,
     /// By the keys of its components: how an entry is spelled, and whether it is a directory.
     seen: HashMap<String, (String, bool)>,
+    /// Names that were refused as twins: once each, whatever lies below.
+    twins: HashSet<String>,
     entries: u64,
 }
 
@@ -62,8 +70,10 @@ impl Judge<'_> {
                 }
                 Some((twin, twin_is_directory)) => {
                     if twin != spelled || !(is_directory && *twin_is_directory) {
-                        let twin = printable(twin.as_bytes());
-                        self.refused.push(printable(spelled.as_bytes()), Kind::Collision { twin });
+                        if self.twins.insert(spelled.to_owned()) {
+                            let twin = printable(twin.as_bytes());
+                            self.refused.push(printable(spelled.as_bytes()), Kind::Collision { twin });
+                        }
                         return;
                     }
                 }
@@ -128,6 +138,7 @@ mod tests {
     fn a19_twins_and_files_in_the_place_of_directories_are_refused() {
         let twin = |t: &str| vec![Kind::Collision { twin: t.to_owned() }];
         assert_eq!(kinds(&[("A/x", 0), ("a/y", 0)]), twin("A"));
+        assert_eq!(kinds(&[("A/x", 0), ("a/y", 0), ("a/z", 0), ("a/z/b", 0)]), twin("A"), "once");
         assert_eq!(kinds(&[("a", 0), ("a/b", 0)]), twin("a"));
         assert_eq!(kinds(&[("\u{e9}", 0), ("e\u{301}", 0)]), twin("e\u{301}"));
         assert_eq!(kinds(&[("a/x", 0), ("a/y", 0), ("ab", 0)]), []);

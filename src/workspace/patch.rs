@@ -10,6 +10,7 @@ use super::edit::{self, Misfit};
 use super::exclusion;
 use super::policy::Limits;
 use super::problem::{Problem, Problems, by_itself};
+use super::refused::{Kind, Refused};
 use crate::domain::change::{Base, TreeChange};
 use crate::domain::digest::Digest;
 use crate::domain::files::request::{Edit, FilePatch, Patch};
@@ -68,7 +69,9 @@ where
             .for_each(|one| problems.push(Problem::of(one)));
     }
     if problems.is_empty() && target.files() == from.tree.files() {
-        problems.push(Problem { code: Code::PatchRefused, said: "the patch changes no file".to_owned() });
+        let said = "the patch changes no file".to_owned();
+        let hint = "nothing is left to do, or the patch lacks what is to be changed";
+        problems.push(Problem { code: Code::PatchRefused, hint, said });
     }
     problems.check()?;
     Ok(TreeChange { base: from.base.clone(), written: next.written(from.tree), target })
@@ -93,8 +96,8 @@ impl Next {
         R: Fn(&FileEntry) -> Result<Vec<u8>, Refusal>,
     {
         let name = shown(&asked.path);
-        let invalid = |said: &str| Problem { code: Code::Invalid, said: format!("'{name}': {said}") };
-        let unfit = |said: &str| Problem { code: Code::PatchRefused, said: format!("'{name}' {said}") };
+        let invalid = |said: &str| Problem::invalid(format!("'{name}': {said}"));
+        let unfit = |said: &str| Problem::unfit(format!("'{name}' {said}"));
         let path = match RelPath::parse(&asked.path) {
             Ok(path) if path.is_root() => return Ok(Err(invalid("this is the root, and not a file"))),
             Ok(path) => path,
@@ -111,11 +114,13 @@ impl Next {
             (None, None) => None,
             (None, Some(_)) => {
                 let now = from.base.revision;
-                let said = match exclusion::of_path(&path) {
-                    Some(reason) => format!("is an excluded name ({reason})"),
-                    None if applied(from, asked)? => format!("is not in revision {now}{APPLIED}"),
-                    None => format!("is not in revision {now}; to create it, expect the hash null"),
-                };
+                if let Some(reason) = exclusion::of_path(&path) {
+                    let excluded = Refused { path: name.clone(), kind: Kind::Excluded { reason } };
+                    return Ok(Err(Problem::of(&excluded)));
+                }
+                let said =
+                    if applied(from, asked)? { APPLIED } else { "; to create it, expect the hash null" };
+                let said = format!("is not in revision {now}{said}");
                 return Ok(Err(unfit(&said)));
             }
             (Some(file), Some(hash)) if file.content.as_str() == hash => Some(file),
@@ -126,7 +131,11 @@ impl Next {
                     Some(hash) if Digest::parse(hash).is_ok() => {
                         format!("has the hash {found}; the patch expects {hash}")
                     }
-                    Some(hash) => return Ok(Err(invalid(&format!("'{}' is no hash", shown(hash))))),
+                    Some(hash) => {
+                        let said =
+                            format!("'{}' is no hash: 'sha256:' and 64 lowercase hex digits", shown(hash));
+                        return Ok(Err(invalid(&said)));
+                    }
                 };
                 let done = if applied(from, asked)? { APPLIED } else { "" };
                 return Ok(Err(unfit(&format!("{said}{done}"))));
@@ -153,10 +162,7 @@ impl Next {
                     Ok(text) => text.into_bytes(),
                     Err(Misfit::Text(said)) => return Ok(Err(unfit(&format!("does not fit: {said}")))),
                     Err(Misfit::Length(said)) => {
-                        return Ok(Err(Problem {
-                            code: Code::LimitExceeded,
-                            said: format!("'{name}': {said}"),
-                        }));
+                        return Ok(Err(Problem::limit(format!("'{name}': {said}"))));
                     }
                 }
             }

@@ -10,17 +10,39 @@ const NAMED: usize = 20;
 pub(super) struct Problem {
     /// Its kind.
     pub code: Code,
+    /// The next step.
+    pub hint: &'static str,
     /// One sentence that names the file.
     pub said: String,
 }
 
 impl Problem {
     pub(super) fn of(refused: &Refused) -> Self {
-        let code = match refused.kind {
-            Kind::Limit { .. } => Code::LimitExceeded,
-            _ => Code::PatchRefused,
-        };
-        Self { code, said: refused.to_string() }
+        let said = refused.to_string();
+        match refused.kind {
+            Kind::Limit { .. } => Self::limit(said),
+            _ => Self {
+                code: Code::PatchRefused,
+                hint: "choose other paths, and send the whole patch anew",
+                said,
+            },
+        }
+    }
+
+    /// A limit that is passed.
+    pub(super) fn limit(said: String) -> Self {
+        Self { code: Code::LimitExceeded, hint: "make less of it, or delete files that are not needed", said }
+    }
+
+    /// What no revision would take.
+    pub(super) fn invalid(said: String) -> Self {
+        Self { code: Code::Invalid, hint: "correct the request and send it whole", said }
+    }
+
+    /// What does not fit this revision.
+    pub(super) fn unfit(said: String) -> Self {
+        let hint = "read the files again, then send the whole patch anew";
+        Self { code: Code::PatchRefused, hint, said }
     }
 }
 
@@ -57,7 +79,7 @@ impl Problems {
         }
     }
 
-    /// The refusal of the whole patch, if there is a problem; it has the code of the first.
+    /// The refusal of the whole patch, if there is a problem; it has the code and the next step of the first.
     pub(super) fn check(&self) -> Result<(), Refusal> {
         let Some(first) = self.named.first() else { return Ok(()) };
         let mut lines: Vec<_> = self.named.iter().map(|problem| problem.said.as_str()).collect();
@@ -65,11 +87,6 @@ impl Problems {
         if self.rest > 0 {
             lines.push(&more);
         }
-        let hint = match first.code {
-            Code::LimitExceeded => "make less of it, or delete files that are not needed",
-            Code::Invalid => "correct the request and send it whole",
-            _ => "read the files again, then send the whole patch anew",
-        };
-        Err(Refusal::new(first.code, format!("nothing was changed: {}", lines.join("\n")), hint))
+        Err(Refusal::new(first.code, format!("nothing was changed: {}", lines.join("\n")), first.hint))
     }
 }

@@ -70,6 +70,23 @@ async fn ft1_a_coding_session_inspects_lists_searches_and_reads() {
     for (path, code) in [("src", Code::NotFound), ("none", Code::NotFound), ("../x", Code::Invalid)] {
         assert_eq!(read(&service, &session, path).await.unwrap_err().code, code, "{path}");
     }
+    for (path, says) in [
+        ("src", "'src' is a directory"),
+        ("", "'.' is a directory"),
+        ("none", "there is no 'none'"),
+        (".git", "'.git' was left out at the import: version control metadata"),
+        (".git/config", "'.git' was left out at the import"),
+        (".gitx", "there is no '.gitx'"),
+    ] {
+        let refused = read(&service, &session, path).await.unwrap_err();
+        assert!(refused.message.contains(says), "{path}: {refused}");
+    }
+    for operation in [json!({"operation": "list"}), json!({"operation": "search", "text": "x"})] {
+        let mut request = operation;
+        request["path"] = ".git".into();
+        let refused = call(&service, &session, request).await.unwrap_err();
+        assert!(refused.message.contains("left out at the import"), "{refused}");
+    }
 }
 
 #[tokio::test]

@@ -133,6 +133,7 @@ fn a21_excluded_names_are_refused_in_any_letter_case_with_their_reason() {
             let refused = refusal(&tree, vec![write("b", None, "x"), asked]);
             assert_eq!(refused.code, Code::PatchRefused, "{path}");
             assert!(refused.message.contains("is an excluded name"), "{path}: {}", refused.message);
+            assert!(refused.hint.contains("other paths"), "{path}: {}", refused.hint);
             assert!(refused.message.contains(reason), "{path}: {}", refused.message);
         }
     }

@@ -4,7 +4,8 @@ use crate::cli::args::OneSession;
 use crate::cli::connect::with_client;
 use crate::cli::failure::{Done, Failure};
 use crate::cli::output::Output;
-use crate::domain::files::{NAME, request::MAX_REQUEST};
+use crate::domain::files::request::MAX_REQUEST;
+use crate::domain::files::{NAME, Request};
 use crate::domain::ids::CallId;
 use crate::domain::refusal::{Code, Refusal};
 use clap::builder::PossibleValuesParser;
@@ -47,12 +48,10 @@ fn request() -> Result<Vec<u8>, Failure> {
     let mut request = Vec::new();
     // One byte more than the most shows that there is more.
     let read = input.lock().take(MAX_REQUEST as u64 + 1).read_to_end(&mut request);
-    let refused =
-        |code, message| Failure::from(Refusal::new(code, message, "give the request on standard input"));
-    read.map_err(|error| refused(Code::Invalid, format!("standard input could not be read: {error}")))?;
-    if request.len() > MAX_REQUEST {
-        let message = format!("the request is larger than {MAX_REQUEST} bytes, the limit");
-        return Err(refused(Code::LimitExceeded, message));
-    }
+    read.map_err(|error| {
+        let message = format!("standard input could not be read: {error}");
+        Failure::from(Refusal::new(Code::Invalid, message, "give the request on standard input"))
+    })?;
+    Request::check_length(request.len())?;
     Ok(request)
 }

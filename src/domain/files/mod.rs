@@ -41,7 +41,14 @@ impl<'a> View<'a> {
     /// # Errors
     /// `not_found`.
     pub fn file(&self, path: &RelPath) -> Result<&'a FileEntry, Refusal> {
-        self.tree.file(path).ok_or_else(|| self.absent(path))
+        self.tree.file(path).ok_or_else(|| match self.below(path) {
+            Err(absent) => absent,
+            Ok(_) => Refusal::new(
+                Code::NotFound,
+                format!("'{}' is a directory in revision {}", shown(&path.to_string()), self.revision),
+                "the operation list names the files below it",
+            ),
+        })
     }
 
     /// The files at and below `path`, sorted by path bytes.

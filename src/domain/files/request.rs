@@ -153,24 +153,46 @@ fn present<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Option<String>>
 }
 
 impl Request {
+    /// The file that is read, or the directory to stay below.
+    pub fn path(&self) -> Option<&str> {
+        match self {
+            Self::List(List { path, .. }) | Self::Search(Search { path, .. }) => path.as_deref(),
+            Self::Read(Read { path, .. }) => Some(path),
+            Self::Inspect(_) | Self::Patch(_) => None,
+        }
+    }
+
+    /// Checks the length of a request in bytes.
+    ///
+    /// # Errors
+    /// `limit_exceeded` past [`MAX_REQUEST`].
+    pub fn check_length(length: usize) -> Result<(), Refusal> {
+        if length <= MAX_REQUEST {
+            return Ok(());
+        }
+        Err(Refusal::new(
+            Code::LimitExceeded,
+            format!("the request is larger than {MAX_REQUEST} bytes, the limit"),
+            "send less at a time",
+        ))
+    }
+
     /// Parses a request. A string with a lone surrogate is refused, never replaced (FT.6).
     ///
     /// # Errors
     /// `invalid`, naming the field; `limit_exceeded` past [`MAX_REQUEST`].
     pub fn parse(json: &[u8]) -> Result<Self, Refusal> {
-        if json.len() > MAX_REQUEST {
-            return Err(Refusal::new(
-                Code::LimitExceeded,
-                format!("the request is larger than {MAX_REQUEST} bytes, the limit"),
-                "send less at a time",
-            ));
-        }
+        Self::check_length(json.len())?;
         serde_json::from_slice(json).map_err(|bad| {
-            Refusal::new(
-                Code::Invalid,
-                format!("the request is not what salaam_files takes: {}", shown(&bad.to_string())),
-                "GET /v1/tools describes it",
-            )
+            let bad = bad.to_string();
+            // As serde_json says of one half of a pair.
+            let hint = if bad.contains("hex escape") {
+                "a \\u escape of one half of a surrogate pair is no text; give both halves, or the character"
+            } else {
+                "GET /v1/tools describes it"
+            };
+            let message = format!("the request is not what salaam_files takes: {}", shown(&bad));
+            Refusal::new(Code::Invalid, message, hint)
         })
     }
 }
@@ -253,6 +275,8 @@ mod tests {
                 format!(r#"{{"operation":"read","path":"{bad}"}}"#),
             ] {
                 refused(&json);
+                let hint = Request::parse(json.as_bytes()).unwrap_err().hint;
+                assert!(hint.contains("surrogate"), "{json}: {hint}");
             }
         }
         let pair = Request::parse(br#"{"operation":"search","text":"\ud83d\udc4d"}"#).unwrap();
