@@ -27,6 +27,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// The coarsest tick of a file system's times (FAT's); ext4, xfs and btrfs have the kernel's.
 const SETTLED: Duration = Duration::from_secs(2);
+/// Most revisions, since a tree of empty files has no bytes to be bounded by.
+const ROOTS: usize = 64;
 
 /// What was read of published revisions, bounded; the revision that was asked for longest ago goes first.
 #[derive(Debug)]
@@ -84,7 +86,7 @@ impl Seen {
 }
 
 impl Remembered {
-    /// Remembers at most `most` bytes of contents.
+    /// Remembers at most `most` bytes of contents, of 64 revisions.
     pub fn new(most: u64) -> Self {
         Self { most, roots: Mutex::default() }
     }
@@ -151,7 +153,7 @@ impl Remembered {
             .unwrap_or_else(|| Root { path: root.to_owned(), files: Arc::default() });
         Arc::make_mut(&mut own.files).extend(new);
         roots.push(own);
-        while !roots.is_empty() && roots.iter().map(Root::bytes).sum::<u64>() > self.most {
+        while roots.len() > ROOTS || roots.iter().map(Root::bytes).sum::<u64>() > self.most {
             roots.remove(0);
         }
     }
@@ -278,6 +280,8 @@ mod tests {
         assert_eq!(roots(), [Path::new("b"), Path::new("c")]);
         keep("d", "x", 11);
         assert!(roots().is_empty(), "what is over the bound by itself is not kept");
+        (0..=ROOTS).for_each(|n| keep(&n.to_string(), "empty", 0));
+        assert_eq!((roots().len(), roots()[0].as_path()), (ROOTS, Path::new("1")));
     }
 
     #[test]
