@@ -19,6 +19,8 @@ mod clients;
 mod commands;
 mod disk;
 mod document;
+#[path = "../fixtures/excluded.rs"]
+mod excluded;
 mod host;
 mod image;
 mod names;

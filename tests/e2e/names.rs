@@ -3,6 +3,7 @@
 
 use crate::Case;
 use crate::cases::{inspect, root};
+use crate::excluded::EXCLUDED;
 use crate::host::{Host, Seen};
 use crate::review::tool;
 use serde_json::{Value, json};
@@ -16,51 +17,6 @@ pub const CASES: &[Case] = &[
     ("i3_ws1_excluded_names_in_any_case_by_import_patch_and_refresh", excluded),
     ("i3_ws2_refused_kinds_and_twins_by_import_patch_and_refresh", refused),
     ("ws3_limits_by_patch_and_refresh", limits),
-];
-
-/// One of each rule's kind; `src/workspace/exclusion.rs` holds the rest, by its own test.
-const EXCLUDED: &[&str] = &[
-    ".Git",
-    ".HG",
-    ".sVn",
-    ".JJ",
-    ".Salaam",
-    "Node_Modules",
-    "Bower_Components",
-    ".VENV",
-    "Venv",
-    "__PyCache__",
-    "Target",
-    "DIST",
-    "Build",
-    "OUT",
-    ".Next",
-    ".NUXT",
-    ".Cache",
-    ".Turbo",
-    ".Parcel-Cache",
-    "Coverage",
-    ".NYC_output",
-    ".ENV",
-    ".Env.Local",
-    ".SSH",
-    ".Aws",
-    ".GnuPG",
-    ".Docker",
-    ".Kube",
-    ".Azure",
-    ".GCloud",
-    ".NpmRc",
-    ".YarnRC",
-    ".yarnrc.YML",
-    ".NetRC",
-    ".PyPIrc",
-    ".Git-Credentials",
-    "ID_RSA",
-    "Id_Ed25519",
-    "Store.P12",
-    ".\u{17f}\u{17f}h",
-    ".g\u{200c}it",
 ];
 
 fn patch(host: &Host, session: &str, revision: u64, paths: &[String], content: &str) -> Seen {

@@ -9,6 +9,8 @@ mod clones;
 mod diff;
 mod diff_bytes;
 mod diff_trees;
+#[path = "../fixtures/excluded.rs"]
+mod excluded;
 mod limits;
 mod pages;
 mod patches;
