@@ -163,6 +163,9 @@ fn ws6_refresh_adopts_reviewed_edits_and_lists_what_it_refuses() {
     let view = inspect();
     let reviewed = view["observed_digest"].as_str().unwrap();
     assert!(view["excluded"].to_string().contains(".env"), "{view}");
+    let told = || String::from_utf8(sal(&state, &["workspace", "inspect", session]).stderr).unwrap();
+    let next = format!("sal workspace refresh {session} --revision 1 --digest {reviewed}\n");
+    assert!(told().ends_with(&next), "{}", told());
     let adopted = json(&refresh("1", reviewed, &["--json"]).stdout);
     assert_eq!((adopted["revision"].as_u64(), adopted["digest"].as_str()), (Some(2), Some(reviewed)));
     let new = Path::new(adopted["root"].as_str().unwrap());
@@ -170,6 +173,7 @@ fn ws6_refresh_adopts_reviewed_edits_and_lists_what_it_refuses() {
     assert!(new.ends_with("r00002") && !new.join(".env").exists());
     let view = inspect();
     assert_eq!((view["changes"].to_string(), view["blocked"].to_string()), ("[]".into(), "[]".into()));
+    assert_eq!(told(), "", "there is nothing to adopt");
     let same = String::from_utf8(refresh("2", reviewed, &[]).stdout).unwrap();
     assert!(same.starts_with("nothing to adopt") && same.contains("revision   2"), "{same}");
     assert_eq!(json(&refresh("1", reviewed, &["--json"]).stdout), adopted, "a repeat is answered alike");

@@ -19,7 +19,14 @@ impl Inspect {
     pub(crate) fn run(self, out: Output) -> Done {
         let OneSession { session, state } = self.at;
         with_client(&state.path()?, async |mut client| {
-            out.either(&client.workspace(&session).await?, text)?;
+            let view = client.workspace(&session).await?;
+            out.either(&view, text)?;
+            if !out.is_json() && view.observed_digest != view.digest {
+                let (revision, digest) = (view.revision, &view.observed_digest);
+                out.note(&format!(
+                    "to adopt exactly this: sal workspace refresh {session} --revision {revision} --digest {digest}"
+                ));
+            }
             Ok(ExitCode::SUCCESS)
         })
     }
