@@ -2,7 +2,7 @@
 //! profile without the control that stops it, where the same check must see it succeed.
 
 use crate::Case;
-use crate::host::{Host, SAL};
+use crate::host::{Host, SAL, eventually};
 use crate::weak::{Bench, Weak, bundle, own_bundle, with};
 use salaam::domain::profile::Profile;
 use std::os::linux::net::SocketAddrExt;
@@ -275,6 +275,8 @@ fn a15(host: &Host) {
     let mut child = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let _ = child.wait().unwrap();
+    // The run may outlive its reader, and holds its place until it has ended.
+    assert!(eventually(|| host.runs(&session).iter().all(|run| run["state"] == "finished")));
     assert_eq!(host.run(&session, "true").code, 0);
 }
 
