@@ -11,6 +11,7 @@ use super::types::Graces;
 use crate::domain::digest::Digest;
 use crate::domain::ids::{RunId, SessionId, WorkspaceId};
 use crate::domain::job::Bundle;
+use crate::domain::manifest::TreeManifest;
 use crate::domain::profile::Profile;
 use crate::domain::refusal::{Code, Refusal};
 use crate::domain::run::{Run, RunIntent};
@@ -20,6 +21,9 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::OwnedRwLockReadGuard;
+
+/// Manifests that are remembered; the largest legal one has 2,048 entries, some 100 KiB.
+const MANIFESTS: usize = 8;
 
 /// What commands run with.
 #[derive(Clone)]
@@ -53,6 +57,8 @@ pub(super) struct Core {
     pub settling: tokio::sync::Mutex<()>,
     /// Told when an application stays undecided that a later attempt may decide on.
     pub undecided: Arc<tokio::sync::Notify>,
+    /// Manifests read last, the latest at the end. Revisions are never rewritten, so none goes stale.
+    manifests: Mutex<Vec<(WorkspaceId, u32, Arc<TreeManifest>)>>,
     /// The task that opens the ledger again after a failure.
     pub mender: OnceLock<tokio::task::AbortHandle>,
     live: Mutex<HashMap<RunId, Live>>,
@@ -85,6 +91,7 @@ impl Core {
             settling: tokio::sync::Mutex::default(),
             undecided: Arc::default(),
             mender: OnceLock::new(),
+            manifests: Mutex::default(),
             live: Mutex::new(HashMap::new()),
             applying: Mutex::default(),
         }
@@ -93,6 +100,26 @@ impl Core {
     /// The workspaces in which somebody follows an application.
     pub fn applying(&self) -> MutexGuard<'_, HashSet<WorkspaceId>> {
         self.applying.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The manifest of a published revision, from memory if it was read lately.
+    ///
+    /// # Errors
+    /// An error of reading the ledger.
+    pub async fn manifest(&self, id: &WorkspaceId, revision: u32) -> Result<Arc<TreeManifest>, LedgerError> {
+        let held = || self.manifests.lock().unwrap_or_else(PoisonError::into_inner);
+        let known =
+            held().iter().find(|(of, n, _)| of == id && *n == revision).map(|(_, _, m)| Arc::clone(m));
+        if let Some(manifest) = known {
+            return Ok(manifest);
+        }
+        let manifest = Arc::new(self.ledger.manifest(id, revision).await?);
+        let mut held = held();
+        if held.len() >= MANIFESTS {
+            held.remove(0);
+        }
+        held.push((id.clone(), revision, Arc::clone(&manifest)));
+        Ok(manifest)
     }
 
     /// The live runs, each with its driver.

@@ -30,7 +30,7 @@ pub(super) async fn run(
         Request::Patch(asked) => return patch(core, &session, workspace, call, asked).await,
         asked => asked,
     };
-    let tree = core.ledger.manifest(&workspace.id, workspace.revision).await?;
+    let tree = core.manifest(&workspace.id, workspace.revision).await?;
     let port = core.workspaces()?;
     blocking(move || look(port.as_ref(), &session, &workspace, &tree, asked)).await
 }
